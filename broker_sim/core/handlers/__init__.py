@@ -3,6 +3,7 @@
 A handler turns a decoded request into calls of the broker's parts, and their plain results into a
 message. It never raises for bad input: errors are codes in the answer. It returns the answer, or
 None when the answer is in the effects already, or comes at a later step (long polls, rebalances).
+Fields that a handler does not set have the defaults of Kafka's definitions: no error, no throttle.
 
 To add an API: its versions into `txnlog_kafka.wire.messages.APIS`, its module here, its line in
 `HANDLERS` and its row in `_access.ACCESS`; `handlers/test_handlers.py` compares the tables.

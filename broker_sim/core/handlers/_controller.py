@@ -39,8 +39,6 @@ def results_by_topic(
         results,
         lambda each: each.topic,
         lambda each: result_class(
-            **{index_field: each.partition},
-            error_code=int(each.error),
-            error_message=each.message,
+            **{index_field: each.partition}, error_code=int(each.error), error_message=each.message
         ),
     )

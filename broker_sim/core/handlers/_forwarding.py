@@ -61,56 +61,52 @@ def refusal(request: Request, error: ErrorCode, text: str = _TEXT) -> Message:
 def _of_topics(answer: Any, message: Any, fields: dict[str, Any]) -> Message:
     result = answer.CreatableTopicResult
     topics = [result(name=each.name, configs=None, **fields) for each in message.topics]
-    return answer(throttle_time_ms=0, topics=topics)
+    return answer(topics=topics)
 
 
 def _of_deletions(answer: Any, message: Any, fields: dict[str, Any]) -> Message:
     result = answer.DeletableTopicResult
     named = [result(name=name, **fields) for name in message.topic_names or ()]
     named += [result(name=e.name, topic_id=e.topic_id, **fields) for e in message.topics or ()]
-    return answer(throttle_time_ms=0, responses=named)
+    return answer(responses=named)
 
 
 def _of_partitions(answer: Any, message: Any, fields: dict[str, Any]) -> Message:
     result = answer.CreatePartitionsTopicResult
-    return answer(
-        throttle_time_ms=0, results=[result(name=each.name, **fields) for each in message.topics]
-    )
+    return answer(results=[result(name=each.name, **fields) for each in message.topics])
 
 
 def _of_configs(struct_name: str, answer: Any, message: Any, fields: dict[str, Any]) -> Message:
     result = getattr(answer, struct_name)
     return answer(
-        throttle_time_ms=0,
         responses=[
             result(resource_type=each.resource_type, resource_name=each.resource_name, **fields)
             for each in message.resources
-        ],
+        ]
     )
 
 
 def _of_acls(answer: Any, message: Any, fields: dict[str, Any]) -> Message:
     results = [answer.AclCreationResult(**fields) for _ in message.creations]
-    return answer(throttle_time_ms=0, results=results)
+    return answer(results=results)
 
 
 def _of_filters(answer: Any, message: Any, fields: dict[str, Any]) -> Message:
     result = answer.DeleteAclsFilterResult
     results = [result(matching_acls=[], **fields) for _ in message.filters]
-    return answer(throttle_time_ms=0, filter_results=results)
+    return answer(filter_results=results)
 
 
 def _of_users(answer: Any, message: Any, fields: dict[str, Any]) -> Message:
     result = answer.AlterUserScramCredentialsResult
     names = dict.fromkeys(each.name for each in (*message.deletions, *message.upsertions))
     results = [result(user=name, **fields) for name in names]
-    return answer(throttle_time_ms=0, results=results)
+    return answer(results=results)
 
 
 def _of_quotas(answer: Any, message: Any, fields: dict[str, Any]) -> Message:
     entry, entity = answer.EntryData, answer.EntryData.EntityData
     return answer(
-        throttle_time_ms=0,
         entries=[
             entry(
                 entity=[
@@ -119,14 +115,13 @@ def _of_quotas(answer: Any, message: Any, fields: dict[str, Any]) -> Message:
                 **fields,
             )
             for named in (each.entity for each in message.entries)
-        ],
+        ]
     )
 
 
 def _of_elections(answer: Any, message: Any, fields: dict[str, Any]) -> Message:
     result = answer.ReplicaElectionResult
     return answer(
-        throttle_time_ms=0,
         error_code=fields["error_code"],
         replica_election_results=[
             result(
@@ -142,11 +137,11 @@ def _of_elections(answer: Any, message: Any, fields: dict[str, Any]) -> Message:
 
 
 def _of_reassignments(answer: Any, _message: Any, fields: dict[str, Any]) -> Message:
-    return answer(throttle_time_ms=0, responses=[], **fields)
+    return answer(responses=[], **fields)
 
 
 def _of_listing(answer: Any, _message: Any, fields: dict[str, Any]) -> Message:
-    return answer(throttle_time_ms=0, topics=[], **fields)
+    return answer(topics=[], **fields)
 
 
 FORWARDED: Mapping[ApiKey, _Refuse] = {

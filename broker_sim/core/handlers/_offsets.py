@@ -25,11 +25,7 @@ def topic_names(parts: BrokerParts, topics: Sequence[Any], *, by_id: bool) -> li
 
 
 def split_known(
-    parts: BrokerParts,
-    request: Request,
-    names: Sequence[str],
-    *,
-    by_id: bool = False,
+    parts: BrokerParts, request: Request, names: Sequence[str], *, by_id: bool = False
 ) -> tuple[list[OffsetToCommit], OffsetErrors]:
     """Offsets of partitions that exist and may be committed, and errors for the others.
 

@@ -38,4 +38,4 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
 
 def _answer(request: Request, error: ErrorCode, effects: Effects) -> None:
     error = fenced_error(error, request.api_version, known_from=FENCED_VERSION)
-    respond(request, _Response(throttle_time_ms=0, error_code=int(error)), effects)
+    respond(request, _Response(error_code=int(error)), effects)

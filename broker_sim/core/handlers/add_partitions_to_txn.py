@@ -41,7 +41,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
             for partition, error in errors.items()
         }
         results = _topic_results(message.v3_and_below_topics, answers)
-        response = _Response(throttle_time_ms=0, results_by_topic_v3_and_below=results)
+        response = _Response(results_by_topic_v3_and_below=results)
         respond(request, response, effects)
 
     errors = _refused_partitions(parts, partitions, request)
@@ -64,7 +64,7 @@ def _handle_batch(parts: BrokerParts, request: Request, effects: Effects) -> Non
     transactions = request.message.transactions
     if not cluster_allowed(parts, request):
         refused = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        response = _Response(throttle_time_ms=0, error_code=refused, results_by_transaction=[])
+        response = _Response(error_code=refused, results_by_transaction=[])
         return respond(request, response, effects)
 
     def answer(errors: dict[int, dict[TopicPartition, ErrorCode]], effects: Effects) -> None:
@@ -75,7 +75,7 @@ def _handle_batch(parts: BrokerParts, request: Request, effects: Effects) -> Non
             )
             for number, transaction in enumerate(transactions)
         ]
-        response = _Response(throttle_time_ms=0, error_code=0, results_by_transaction=results)
+        response = _Response(results_by_transaction=results)
         respond(request, response, effects)
 
     asks = {
@@ -92,10 +92,7 @@ def _handle_transaction(
     effects: Effects,
 ) -> None:
     partitions = flatten(transaction.topics)
-    ids = {
-        "producer_id": transaction.producer_id,
-        "producer_epoch": transaction.producer_epoch,
-    }
+    ids = {"producer_id": transaction.producer_id, "producer_epoch": transaction.producer_epoch}
     errors = _refused_partitions(parts, partitions, None)
     if not errors and transaction.verify_only:
         errors = parts.transactions.verify_partitions(

@@ -24,16 +24,9 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
         return refused(ErrorCode.STALE_BROKER_EPOCH)
     first = image.next_producer_id
     parts.metadata.commit([producer_ids_record(first + PRODUCER_ID_BLOCK_SIZE)], effects)
-    return _Response(
-        throttle_time_ms=0,
-        error_code=0,
-        producer_id_start=first,
-        producer_id_len=PRODUCER_ID_BLOCK_SIZE,
-    )
+    return _Response(producer_id_start=first, producer_id_len=PRODUCER_ID_BLOCK_SIZE)
 
 
 def refused(error: ErrorCode) -> Message:
     """No block."""
-    return _Response(
-        throttle_time_ms=0, error_code=int(error), producer_id_start=-1, producer_id_len=0
-    )
+    return _Response(error_code=int(error), producer_id_start=-1, producer_id_len=0)

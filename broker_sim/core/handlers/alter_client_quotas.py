@@ -27,7 +27,6 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
         named = ({e.entity_type: e.entity_name for e in each.entity} for each in message.entries)
         results = {quota_entity(names): refused for names in named}
     return _Response(
-        throttle_time_ms=0,
         entries=[
             _Entry(
                 error_code=int(refusal.error if refusal else ErrorCode.NONE),
@@ -37,5 +36,5 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
                 ],
             )
             for entity, refusal in results.items()
-        ],
+        ]
     )

@@ -23,4 +23,4 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
         _Response.AlterConfigsResourceResponse,
         effects,
     )
-    return _Response(throttle_time_ms=0, responses=responses)
+    return _Response(responses=responses)

@@ -39,12 +39,12 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     by_topic = grouped(decision.answer, lambda each: each.change.topic_id, _result)
     committed(parts, decision, effects)
     topics = [_Topic(topic_id=key, partitions=results) for key, results in by_topic.items()]
-    return _Response(throttle_time_ms=0, error_code=0, topics=topics)
+    return _Response(topics=topics)
 
 
 def refused(error: ErrorCode) -> Message:
     """Nothing was looked at."""
-    return _Response(throttle_time_ms=0, error_code=int(error), topics=[])
+    return _Response(error_code=int(error), topics=[])
 
 
 def _result(altered: AlteredPartition) -> Any:

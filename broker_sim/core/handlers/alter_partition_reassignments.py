@@ -42,7 +42,6 @@ def _replicas(given: list[int] | None) -> tuple[int, ...] | None:
 def _answer(error: ErrorCode, results: Iterable[PartitionResult]) -> Message:
     by_topic = results_by_topic(results, _Topic.ReassignablePartitionResponse, "partition_index")
     return _Response(
-        throttle_time_ms=0,
         error_code=int(error),
         error_message=None if error is ErrorCode.NONE else error.name,
         responses=[_Topic(name=name, partitions=made) for name, made in by_topic.items()],

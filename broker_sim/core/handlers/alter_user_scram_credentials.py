@@ -24,12 +24,8 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     else:
         results = parts.scram.alter(message.deletions, message.upsertions, effects)
     return _Response(
-        throttle_time_ms=0,
         results=[
-            _Response.AlterUserScramCredentialsResult(
-                user=user,
-                **refused_fields(refusal),
-            )
+            _Response.AlterUserScramCredentialsResult(user=user, **refused_fields(refusal))
             for user, refusal in results.items()
-        ],
+        ]
     )

@@ -71,9 +71,7 @@ def handle(parts: BrokerParts, request: Request) -> Message:
         for name, level_max in FEATURES.items()
     ]
     return _Response(
-        error_code=0,
         api_keys=_api_keys(parts.membership.apis),
-        throttle_time_ms=0,
         supported_features=supported if request.api_version >= LEVEL_0_VERSION else [],
         **features,
     )

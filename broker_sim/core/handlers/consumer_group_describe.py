@@ -36,7 +36,7 @@ def handle(parts: BrokerParts, request: Request) -> Message:
                 group.authorized_operations = authorized_operations(
                     parts, request, GROUP, group.group_id
                 )
-    return _Response(throttle_time_ms=0, groups=groups)
+    return _Response(groups=groups)
 
 
 def _group(parts: BrokerParts, request: Request, group_id: str) -> Any:
@@ -53,7 +53,6 @@ def _group(parts: BrokerParts, request: Request, group_id: str) -> Any:
         text = "The group has described topic(s) that the client is not authorized to describe."
         return _refused(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, text)
     return _Group(
-        error_code=0,
         group_id=group_id,
         group_state=group.state.value,
         group_epoch=group.epoch,

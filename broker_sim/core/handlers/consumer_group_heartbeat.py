@@ -73,7 +73,6 @@ def _partitions(topics: Iterable[Any]) -> Partitions:
 
 def _response(result: ConsumerHeartbeatResult) -> Any:
     response = _Response(
-        throttle_time_ms=0,
         error_code=int(result.error),
         error_message=result.message,
         member_id=result.member_id,

@@ -17,6 +17,5 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     refusal = refused(parts, request)
     results = [refusal for _ in acls] if refusal else parts.acls.create(acls, effects)
     return _Response(
-        throttle_time_ms=0,
-        results=[_Response.AclCreationResult(**refused_fields(each)) for each in results],
+        results=[_Response.AclCreationResult(**refused_fields(each)) for each in results]
     )

@@ -38,7 +38,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
         except TopicRefused as refused:
             refusal = refused
         results.append(_Result(name=entry.name, **refused_fields(refusal)))
-    return _Response(throttle_time_ms=0, results=results)
+    return _Response(results=results)
 
 
 def _grow_topic(parts: BrokerParts, entry: Any, effects: Effects, *, validate_only: bool) -> None:

@@ -34,7 +34,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
             ErrorCode.POLICY_VIOLATION, f"over {PARTITION_COUNT_MAX} partitions in one request"
         )
         refused = [_refused(entry.name, error) for entry in message.topics]
-        return _Response(throttle_time_ms=0, topics=refused)
+        return _Response(topics=refused)
     results = []
     planned = []
     may_create = cluster_allowed(parts, request)
@@ -55,7 +55,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
         parts.topics.create_all(planned, effects)
     twice = TopicRefused(ErrorCode.INVALID_REQUEST, "the request names the topic more than once")
     results += [_refused(name, twice) for name, count in counts.items() if count > 1]
-    return _Response(throttle_time_ms=0, topics=results)
+    return _Response(topics=results)
 
 
 def _partition_count(parts: BrokerParts, entries: list[Any]) -> int:
@@ -89,7 +89,6 @@ def _created(parts: BrokerParts, topic: Topic) -> Any:
     return result(
         name=topic.name,
         topic_id=topic.topic_id,
-        error_code=0,
         error_message=None,
         num_partitions=topic.partition_count,
         replication_factor=len(topic.partitions[0].replicas) if topic.partitions else 1,
@@ -112,7 +111,6 @@ def _created_unseen(topic: Topic) -> Any:
     return _Response.CreatableTopicResult(
         name=topic.name,
         topic_id=topic.topic_id,
-        error_code=0,
         error_message=None,
         topic_config_error_code=int(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         num_partitions=-1,

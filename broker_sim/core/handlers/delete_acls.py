@@ -31,7 +31,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
             _result(_UNKNOWN if wanted.is_unknown else None, acls)
             for wanted, acls in zip(filters, deleted, strict=True)
         ]
-    return _Response(throttle_time_ms=0, filter_results=results)
+    return _Response(filter_results=results)
 
 
 def _result(refusal: Refusal | None, acls: Sequence[Acl]) -> Any:
@@ -39,7 +39,6 @@ def _result(refusal: Refusal | None, acls: Sequence[Acl]) -> Any:
         **refused_fields(refusal),
         matching_acls=[
             _Result.DeleteAclsMatchingAcl(
-                error_code=0,
                 error_message=None,
                 resource_type=int(acl.resource_type),
                 resource_name=acl.name,

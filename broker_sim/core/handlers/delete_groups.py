@@ -25,6 +25,6 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
             _Response.DeletableGroupResult(group_id=group_id, error_code=int(error))
             for group_id, error in (errors | refused).items()
         ]
-        respond(request, _Response(throttle_time_ms=0, results=results), effects)
+        respond(request, _Response(results=results), effects)
 
     parts.groups.delete_groups(allowed, answer, effects)

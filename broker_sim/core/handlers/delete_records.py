@@ -77,4 +77,4 @@ def _answer(results: _Results) -> Message:
             )
         )
     topics = [_Topic(name=name, partitions=partitions) for name, partitions in by_topic.items()]
-    return _Response(throttle_time_ms=0, topics=topics)
+    return _Response(topics=topics)

@@ -50,7 +50,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
         except TopicRefused as refused:
             refusal = refused
         results.append(_result(name, topic_id, topic, refusal))
-    return _Response(throttle_time_ms=0, responses=results)
+    return _Response(responses=results)
 
 
 def _topic(

@@ -23,16 +23,9 @@ def handle(parts: BrokerParts, request: Request) -> Message:
     if refusal is None and wanted.is_unknown:
         refusal = Refusal(ErrorCode.INVALID_REQUEST, "the filter has a kind that is not known")
     if refusal is not None:
-        return _Response(
-            throttle_time_ms=0,
-            error_code=int(refusal.error),
-            error_message=refusal.message,
-            resources=[],
-        )
+        return _Response(error_code=int(refusal.error), error_message=refusal.message, resources=[])
     by_pattern = groupby(sorted(parts.acls.find(wanted), key=_pattern), key=_pattern)
     return _Response(
-        throttle_time_ms=0,
-        error_code=0,
         error_message=None,
         resources=[
             _Resource(

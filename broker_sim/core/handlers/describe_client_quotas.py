@@ -22,15 +22,8 @@ def handle(parts: BrokerParts, request: Request) -> Message:
         text = "quotas are not open to this principal"
         found = Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
     if isinstance(found, Refusal):
-        return _Response(
-            throttle_time_ms=0,
-            error_code=int(found.error),
-            error_message=found.message,
-            entries=None,
-        )
+        return _Response(error_code=int(found.error), error_message=found.message, entries=None)
     return _Response(
-        throttle_time_ms=0,
-        error_code=0,
         error_message=None,
         entries=[
             _Entry(

@@ -32,7 +32,6 @@ def handle(parts: BrokerParts, request: Request) -> Message:
         is_known = endpoint_type == EndpointType.CONTROLLERS
         error = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         return _Response(
-            throttle_time_ms=0,
             error_code=int(ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else error),
             error_message=f"this is an endpoint of brokers, not of type {endpoint_type}",
             cluster_id="",
@@ -43,8 +42,6 @@ def handle(parts: BrokerParts, request: Request) -> Message:
     if request.api_version >= FENCED_VERSION and message.include_fenced_brokers:
         listed = brokers_on(parts.image.registered, request.listener)
     answer = _Response(
-        throttle_time_ms=0,
-        error_code=int(ErrorCode.NONE),
         error_message=None,
         endpoint_type=int(EndpointType.BROKERS),
         cluster_id=parts.image.cluster_id,

@@ -71,7 +71,7 @@ def handle(parts: BrokerParts, request: Request) -> Message:
                 configs=configs,
             )
         )
-    return _Response(throttle_time_ms=0, results=results)
+    return _Response(results=results)
 
 
 def _options(resources: list[Any]) -> dict[tuple[int, str], set[str] | None]:
@@ -150,9 +150,7 @@ def _config(entry: _Entry, *, synonyms: bool, documentation: bool) -> Any:
         is_sensitive=secret,
         synonyms=[
             _Config.DescribeConfigsSynonym(
-                name=option,
-                value=None if secret else format_value(value),
-                source=int(source),
+                name=option, value=None if secret else format_value(value), source=int(source)
             )
             for source, option, value in (entry.sources if synonyms else ())
         ],

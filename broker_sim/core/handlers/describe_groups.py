@@ -32,7 +32,7 @@ def handle(parts: BrokerParts, request: Request) -> Message:
                 group.authorized_operations = authorized_operations(
                     parts, request, GROUP, group.group_id
                 )
-    return _Response(throttle_time_ms=0, groups=groups)
+    return _Response(groups=groups)
 
 
 def _description(parts: BrokerParts, request: Request, group_id: str) -> GroupDescription:

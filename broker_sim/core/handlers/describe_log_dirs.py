@@ -20,12 +20,12 @@ def handle(parts: BrokerParts, request: Request) -> Message:
     """Describe the single directory; a null list of topics means all."""
     if not cluster_allowed(parts, request):
         refused = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        return _Response(throttle_time_ms=0, error_code=refused, results=[])
+        return _Response(error_code=refused, results=[])
     volume = parts.logs.volume()
     if volume is None:
         error = int(ErrorCode.KAFKA_STORAGE_ERROR)
         failed = _Result(error_code=error, log_dir="", topics=[])
-        return _Response(throttle_time_ms=0, error_code=0, results=[failed])
+        return _Response(results=[failed])
     wanted = _wanted(request.message.topics)
     by_topic: dict[str, list[Any]] = {}
     for (topic, partition), log in sorted(parts.logs.items()):
@@ -39,14 +39,13 @@ def handle(parts: BrokerParts, request: Request) -> Message:
                 )
             )
     result = _Result(
-        error_code=0,
         log_dir=volume.path,
         topics=[_Topic(name=topic, partitions=parts) for topic, parts in by_topic.items()],
         total_bytes=volume.total_bytes,
         usable_bytes=volume.usable_bytes,
         is_cordoned=False,
     )
-    return _Response(throttle_time_ms=0, error_code=0, results=[result])
+    return _Response(results=[result])
 
 
 def _wanted(topics: Any) -> set[TopicPartition] | None:

@@ -26,7 +26,7 @@ def handle(parts: BrokerParts, request: Request) -> Message:
         _Topic(name=name, partitions=[_partition(parts, request, name, p) for p in partitions])
         for name, partitions in wanted.items()
     ]
-    return _Response(throttle_time_ms=0, topics=topics)
+    return _Response(topics=topics)
 
 
 def _partition(parts: BrokerParts, request: Request, topic: str, partition: int) -> Any:

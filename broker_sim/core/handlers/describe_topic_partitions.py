@@ -44,7 +44,7 @@ def handle(parts: BrokerParts, request: Request) -> Message:
     following = None
     if cursor is not None:
         following = _Response.Cursor(topic_name=cursor[0], partition_index=cursor[1])
-    return _Response(throttle_time_ms=0, topics=topics, next_cursor=following)
+    return _Response(topics=topics, next_cursor=following)
 
 
 def _page(
@@ -80,11 +80,7 @@ def _is_valid(cursor: Any, asked: list[Any], names: list[str]) -> bool:
 
 def _error(name: str, error: ErrorCode) -> Any:
     return _Topic(
-        error_code=int(error),
-        name=name,
-        topic_id=ZERO_ID,
-        is_internal=False,
-        partitions=[],
+        error_code=int(error), name=name, topic_id=ZERO_ID, is_internal=False, partitions=[]
     )
 
 
@@ -92,7 +88,6 @@ def _topic(parts: BrokerParts, topic: Topic, start: int, end: int) -> Any:
     made = _Topic.DescribeTopicPartitionsResponsePartition
     partitions = [
         made(
-            error_code=0,
             eligible_leader_replicas=[],
             last_known_elr=[],
             **partition_fields(parts.image, topic, number),

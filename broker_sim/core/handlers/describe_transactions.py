@@ -23,7 +23,7 @@ def handle(parts: BrokerParts, request: Request) -> Message:
         _description(parts, request, transactional_id)
         for transactional_id in dict.fromkeys(request.message.transactional_ids)
     ]
-    return _Response(throttle_time_ms=0, transaction_states=[_describe(d) for d in descriptions])
+    return _Response(transaction_states=[_describe(d) for d in descriptions])
 
 
 def _description(

@@ -20,7 +20,6 @@ def handle(parts: BrokerParts, request: Request) -> Message:
     """These users, or all for none; one that is named twice is refused."""
     if not cluster_allowed(parts, request):
         return _Response(
-            throttle_time_ms=0,
             error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
             error_message="the users are not open to this principal",
             results=[],
@@ -39,10 +38,8 @@ def handle(parts: BrokerParts, request: Request) -> Message:
                 _Result.CredentialInfo(mechanism=int(mechanism), iterations=count)
                 for mechanism, count in iterations.items()
             ]
-            results.append(
-                _Result(user=name, error_code=0, error_message=None, credential_infos=infos)
-            )
-    return _Response(throttle_time_ms=0, error_code=0, error_message=None, results=results)
+            results.append(_Result(user=name, error_message=None, credential_infos=infos))
+    return _Response(error_message=None, results=results)
 
 
 def _refused(name: str, error: ErrorCode, text: str) -> Any:

@@ -40,7 +40,6 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
 def _answer(error: ErrorCode, results: Iterable[PartitionResult]) -> Message:
     by_topic = results_by_topic(results, _Results.PartitionResult, "partition_id")
     return _Response(
-        throttle_time_ms=0,
         error_code=int(error),
         replica_election_results=[
             _Results(topic=name, partition_result=made) for name, made in by_topic.items()

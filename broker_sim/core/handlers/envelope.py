@@ -56,7 +56,7 @@ def handle(
         frame = framing.encode_response(
             header.api_key, header.api_version, header.correlation_id, answer
         )
-        respond(request, _Response(response_data=frame[4:], error_code=0), effects)
+        respond(request, _Response(response_data=frame[4:]), effects)
 
     member.carry_out(asked, on_answer, effects)
     return None

@@ -235,7 +235,7 @@ def _respond_to_fetch(
     throttle_ms = _throttle_ms(parts, result, answered, effects)
     if throttle_ms > 0:
         # Neither the session nor the client has moved: the same is asked for again.
-        answer = _Response(throttle_time_ms=throttle_ms, error_code=0, session_id=session_id)
+        answer = _Response(throttle_time_ms=throttle_ms, session_id=session_id)
         _send_answer(result.request, answer, (), effects)
         return
     if session is None:
@@ -244,7 +244,7 @@ def _respond_to_fetch(
         each.partition.on_answered(each.message)
         if session is not None and each.has_records:
             session.move_to_end(each.partition)
-    answer = _Response(error_code=0, session_id=session_id, responses=_by_topic(answered))
+    answer = _Response(session_id=session_id, responses=_by_topic(answered))
     if result.leaders:
         answer.node_endpoints = endpoints_of(
             parts, result.request.listener, result.leaders, _Response.NodeEndpoint
@@ -258,7 +258,7 @@ def _throttle_ms(
     """Return how long a consumer that is over its quota has to wait for what was read."""
     if not parts.quotas.is_set or result.replica_id >= 0:
         return 0
-    whole = _Response(error_code=0, responses=_by_topic(answered))
+    whole = _Response(responses=_by_topic(answered))
     size_bytes = len(encode_message(whole, result.request.api_version)) + result.size_bytes
     return parts.quotas.throttle_fetch(result.request, size_bytes, effects.monotonic_ms)
 

@@ -30,12 +30,12 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
         fields = _locate_coordinator(parts, request, message.key, effects)
         if not fields["error_code"]:
             fields["error_message"] = ErrorCode.NONE.name
-        return _Response(throttle_time_ms=0, **fields)
+        return _Response(**fields)
     coordinators = [
         _Response.Coordinator(key=key, **_locate_coordinator(parts, request, key, effects))
         for key in message.coordinator_keys
     ]
-    return _Response(throttle_time_ms=0, coordinators=coordinators)
+    return _Response(coordinators=coordinators)
 
 
 def _locate_coordinator(

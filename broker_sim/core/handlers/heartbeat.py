@@ -16,7 +16,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     message = request.message
     if not group_allowed(parts, request, message.group_id):
         refused = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        return _Response(throttle_time_ms=0, error_code=refused)
+        return _Response(error_code=refused)
     error = parts.groups.heartbeat(
         message.group_id,
         effects,
@@ -24,4 +24,4 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
         generation_id=message.generation_id,
         group_instance_id=message.group_instance_id,
     )
-    return _Response(throttle_time_ms=0, error_code=int(error))
+    return _Response(error_code=int(error))

@@ -40,10 +40,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
 def _answer(request: Request, result: ProducerIdResult) -> Message:
     error = fenced_error(result.error, request.api_version, known_from=FENCED_VERSION)
     return _Response(
-        throttle_time_ms=0,
-        error_code=int(error),
-        producer_id=result.producer_id,
-        producer_epoch=result.producer_epoch,
+        error_code=int(error), producer_id=result.producer_id, producer_epoch=result.producer_epoch
     )
 
 

@@ -27,7 +27,6 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
         if name is None and request.api_version < PROTOCOL_TYPE_VERSION:
             name = ""
         answer = _Response(
-            throttle_time_ms=0,
             error_code=int(result.error),
             generation_id=result.generation_id,
             protocol_type=result.protocol_type,

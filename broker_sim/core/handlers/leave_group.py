@@ -36,7 +36,6 @@ def _response(request: Request, result: LeaveGroupResult) -> Message:
     if request.api_version < MEMBERS_VERSION and error is ErrorCode.NONE and result.members:
         error = result.members[0][1]
     return _Response(
-        throttle_time_ms=0,
         error_code=int(error),
         members=[
             _Response.MemberResponse(

@@ -18,7 +18,6 @@ def handle(parts: BrokerParts, request: Request) -> Message:
     )
     sees_all = cluster_allowed(parts, request)
     return _Response(
-        throttle_time_ms=0,
         error_code=int(listing.error),
         groups=[
             _Response.ListedGroup(

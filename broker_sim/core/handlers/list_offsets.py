@@ -68,7 +68,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
             for entry in topic.partitions
         ]
         topics.append(_Topic(name=topic.name, partitions=partitions))
-    return _Response(throttle_time_ms=0, topics=topics)
+    return _Response(topics=topics)
 
 
 def _partition(lookup: _Lookup, topic: str, entry: Any, effects: Effects) -> Any:

@@ -21,17 +21,13 @@ def handle(parts: BrokerParts, request: Request) -> Message:
     wanted = request.message.topics
     if not cluster_allowed(parts, request):
         error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return _Response(
-            throttle_time_ms=0, error_code=int(error), error_message=error.name, topics=[]
-        )
+        return _Response(error_code=int(error), error_message=error.name, topics=[])
     partitions = None
     if wanted is not None:
         partitions = [(each.name, number) for each in wanted for number in each.partition_indexes]
     ongoing = parts.control.list_reassignments(partitions)
     by_topic = grouped(ongoing, lambda each: each[0], _ongoing)
     return _Response(
-        throttle_time_ms=0,
-        error_code=0,
         error_message=None,
         topics=[_Topic(name=name, partitions=made) for name, made in by_topic.items()],
     )

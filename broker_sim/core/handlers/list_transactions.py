@@ -22,7 +22,6 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     )
     listing = parts.transactions.list_transactions(effects.now_ms, filters)
     return _Response(
-        throttle_time_ms=0,
         error_code=int(listing.error),
         unknown_state_filters=list(listing.unknown_state_filters),
         transaction_states=[

@@ -9,10 +9,7 @@ from typing import Any
 from broker_sim.core.controller import Topic
 from broker_sim.core.controller.acls import AclOperation
 from broker_sim.core.controller.registrations import NO_LEADER
-from broker_sim.core.controller.topic_rules import (
-    PARTITION_COUNT_MAX,
-    TopicRefused,
-)
+from broker_sim.core.controller.topic_rules import PARTITION_COUNT_MAX, TopicRefused
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import (
     CLUSTER,
@@ -78,20 +75,15 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
                 )
     # Describe the brokers by their addresses on the listener that the client uses.
     answer = _Response(
-        throttle_time_ms=0,
         brokers=[
             _Response.MetadataResponseBroker(
-                node_id=broker.broker_id,
-                host=at.host,
-                port=at.port,
-                rack=broker.rack,
+                node_id=broker.broker_id, host=at.host, port=at.port, rack=broker.rack
             )
             for broker, at in brokers_on(parts.image.brokers, request.listener)
         ],
         cluster_id=parts.image.cluster_id,
         controller_id=parts.membership.controller_id,
         topics=topics,
-        error_code=0,
     )
     if message.include_cluster_authorized_operations:
         answer.cluster_authorized_operations = authorized_operations(parts, request, CLUSTER)
@@ -145,11 +137,7 @@ def _topic_of_name(parts: BrokerParts, name: str) -> Any:
 
 def _error(name: str | None, error: ErrorCode, *, topic_id: Any = ZERO_ID) -> Any:
     return _Response.MetadataResponseTopic(
-        error_code=int(error),
-        name=name,
-        topic_id=topic_id,
-        is_internal=False,
-        partitions=[],
+        error_code=int(error), name=name, topic_id=topic_id, is_internal=False, partitions=[]
     )
 
 

@@ -31,7 +31,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
 
     def answer(committed: OffsetErrors, effects: Effects) -> None:
         answered = commit_topics(_Topic, message.topics, names, errors | committed)
-        respond(request, _Response(throttle_time_ms=0, topics=answered), effects)
+        respond(request, _Response(topics=answered), effects)
 
     if not group_allowed(parts, request, message.group_id):
         refused = ErrorCode.GROUP_AUTHORIZATION_FAILED

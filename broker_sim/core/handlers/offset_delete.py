@@ -36,9 +36,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
         } | result.partitions
         topics = [] if result.error is not ErrorCode.NONE else message.topics
         response = _Response(
-            error_code=int(result.error),
-            throttle_time_ms=0,
-            topics=[_topic(topic, errors) for topic in topics],
+            error_code=int(result.error), topics=[_topic(topic, errors) for topic in topics]
         )
         respond(request, response, effects)
 

@@ -50,7 +50,7 @@ def handle(parts: BrokerParts, request: Request) -> Message:
         else:
             result, topics = _named_topics(parts, request, group, require_stable)
         groups.append(_Group(group_id=group.group_id, topics=topics, error_code=int(result.error)))
-    return _Response(throttle_time_ms=0, groups=groups)
+    return _Response(groups=groups)
 
 
 def _member(group: Any) -> tuple[str | None, int]:
@@ -139,7 +139,6 @@ def _single(parts: BrokerParts, request: Request, require_stable: bool) -> Messa
             for partition in partitions
         )
     return _Response(
-        throttle_time_ms=0,
         topics=[_topic(_Topic, name, members) for name, members in _by_topic(offsets).items()],
         error_code=int(result.error),
     )

@@ -25,7 +25,7 @@ def handle(parts: BrokerParts, request: Request) -> Message:
         allowed = sees_all or topic_allowed(parts, request, topic.topic)
         ends = [_end(parts, topic.topic, p) if allowed else _refused(p) for p in topic.partitions]
         topics.append(_Topic(topic=topic.topic, partitions=ends))
-    return _Response(throttle_time_ms=0, topics=topics)
+    return _Response(topics=topics)
 
 
 def _end(parts: BrokerParts, topic: str, entry: Any) -> Any:

@@ -15,11 +15,7 @@ from typing import Any
 from broker_sim.core.effects import Close, Effects, NoResponse, Request
 from broker_sim.core.handlers._access import topic_allowed, transactional_id_allowed
 from broker_sim.core.handlers._lookup import ZERO_ID, endpoints_of, find_led, leader_of
-from broker_sim.core.handlers._verification import (
-    Producer,
-    join_transaction,
-    needs_verification,
-)
+from broker_sim.core.handlers._verification import Producer, join_transaction, needs_verification
 from broker_sim.core.log import AppendOrigin, AppendResult, PartitionLog
 from broker_sim.core.log.producer_state import NO_GUARD
 from broker_sim.core.parts import BrokerParts, respond
@@ -59,11 +55,7 @@ _UNAUTHORIZED = AppendResult(
 )
 
 _NOT_THE_LOGS = frozenset(
-    {
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-    }
+    {ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE}
 )
 """Refusals of an append that do not tell where the log starts (Kafka's `ReplicaManager`)."""
 
@@ -202,14 +194,12 @@ def _answer(
     ids = {_name(parts, request, t): t.topic_id for t in request.message.topic_data if by_id}
     responses = [
         _TopicResponse(
-            name="" if by_id else name,
-            topic_id=ids.get(name, ZERO_ID),
-            partition_responses=members,
+            name="" if by_id else name, topic_id=ids.get(name, ZERO_ID), partition_responses=members
         )
         for name, members in partitions.items()
     ]
     endpoints = endpoints_of(parts, request.listener, leaders, _Response.NodeEndpoint)
-    return _Response(responses=responses, throttle_time_ms=0, node_endpoints=endpoints)
+    return _Response(responses=responses, node_endpoints=endpoints)
 
 
 def _answer_without_acks(
@@ -229,7 +219,6 @@ def _partition_response(index: int, result: AppendResult) -> Any:
     if result.error is ErrorCode.NONE:
         return _PartitionResponse(
             index=index,
-            error_code=0,
             base_offset=result.base_offset,
             log_append_time_ms=result.log_append_time_ms,
             log_start_offset=result.log_start_offset,
@@ -293,8 +282,7 @@ def _refuse_targets(parts: BrokerParts, request: Request, targets: Iterable[_Tar
             target.refused = _not_here(parts, target)
         elif target.topic in INTERNAL_TOPICS and request.client_id != INTERNAL_CLIENT_ID:
             target.refused = AppendResult(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"Cannot append to internal topic {target.topic}",
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {target.topic}"
             )
         elif parts.space.is_low:
             target.refused = STORAGE_FULL
@@ -414,10 +402,5 @@ def _append_target(
     if log is None or parts.logs.get(target.topic, target.partition) is not log:
         return _not_here(parts, target)  # it may have gone while the coordinator was asked
     return parts.replicas.append(
-        log,
-        target.records,
-        effects,
-        origin=AppendOrigin.CLIENT,
-        acks=acks,
-        guard=target.guard,
+        log, target.records, effects, origin=AppendOrigin.CLIENT, acks=acks, guard=target.guard
     )

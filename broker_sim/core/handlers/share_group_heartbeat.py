@@ -17,7 +17,6 @@ _Response = APIS[ApiKey.SHARE_GROUP_HEARTBEAT].response
 def handle(_parts: BrokerParts, _request: Request) -> Message:
     """Refuse the member."""
     return _Response(
-        throttle_time_ms=0,
         error_code=int(ErrorCode.UNSUPPORTED_VERSION),
         error_message="This broker has no share groups.",
         member_epoch=0,

@@ -21,7 +21,6 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
 
     def reply(result: SyncGroupResult, later: Effects) -> None:
         answer = _Response(
-            throttle_time_ms=0,
             error_code=int(result.error),
             protocol_type=result.protocol_type,
             protocol_name=result.protocol_name,

@@ -45,7 +45,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
 
     def answer(committed: OffsetErrors, effects: Effects) -> None:
         topics = commit_topics(_Topic, message.topics, names, errors | committed)
-        respond(request, _Response(throttle_time_ms=0, topics=topics), effects)
+        respond(request, _Response(topics=topics), effects)
 
     refused = _refused(parts, request)
     if refused is not ErrorCode.NONE:

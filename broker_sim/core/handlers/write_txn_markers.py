@@ -83,11 +83,7 @@ def _topic_result(topic: str, errors: dict[int, ErrorCode]) -> Any:
 
 
 def _append_marker(
-    parts: BrokerParts,
-    name: TopicPartition,
-    entry: Any,
-    reply: Reply[ErrorCode],
-    effects: Effects,
+    parts: BrokerParts, name: TopicPartition, entry: Any, reply: Reply[ErrorCode], effects: Effects
 ) -> None:
     """The entry says which transaction version's epoch rule holds (KIP-1228); version 1 of the
     request, and with it every administrator's abort, has the rule before that.
