@@ -152,7 +152,6 @@ def create_topic(cluster: Cluster, arguments: argparse.Namespace) -> Output:
                 name=name,
                 num_partitions=arguments.partitions,
                 replication_factor=arguments.replication_factor,
-                assignments=[],
                 configs=[
                     topic.CreatableTopicConfig(name=key, value=value)
                     for key, value in configs.items()
@@ -160,7 +159,6 @@ def create_topic(cluster: Cluster, arguments: argparse.Namespace) -> Output:
             )
         ],
         timeout_ms=arguments.timeout_ms,
-        validate_only=False,
     )
     doing = f"creating topic {name!r}"
     (result,) = cluster.change(message, doing).topics
@@ -196,7 +194,7 @@ def alter_topic(cluster: Cluster, arguments: argparse.Namespace) -> Output:
 def _grow(cluster: Cluster, name: str, arguments: argparse.Namespace) -> None:
     cls = APIS[ApiKey.CREATE_PARTITIONS].request
     topic = cls.CreatePartitionsTopic(name=name, count=arguments.partitions, assignments=None)
-    message = cls(topics=[topic], timeout_ms=arguments.timeout_ms, validate_only=False)
+    message = cls(topics=[topic], timeout_ms=arguments.timeout_ms)
     doing = f"giving topic {name!r} {arguments.partitions} partitions"
     (result,) = cluster.change(message, doing).results
     check_code(doing, result.error_code, result.error_message)
@@ -211,10 +209,7 @@ def _change_configs(
         resource.AlterableConfig(name=key, config_operation=operation, value=value)
         for key, operation, value in changes
     ]
-    message = cls(
-        resources=[resource(resource_type=TOPIC, resource_name=name, configs=configs)],
-        validate_only=False,
-    )
+    message = cls(resources=[resource(resource_type=TOPIC, resource_name=name, configs=configs)])
     doing = f"configuring topic {name!r}"
     (result,) = cluster.change(message, doing).responses
     check_code(doing, result.error_code, result.error_message)

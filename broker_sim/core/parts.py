@@ -14,7 +14,7 @@ from broker_sim.core.controller.replication_control import ReplicationControl
 from broker_sim.core.controller.scram import ScramAdmin
 from broker_sim.core.controller.topic_changes import TopicAdmin
 from broker_sim.core.coordinator.marker_sender import MarkerSender
-from broker_sim.core.effects import Effects, Request, Respond
+from broker_sim.core.effects import Effects, Request
 from broker_sim.core.endpoint import Endpoint, Listener
 from broker_sim.core.free_space import FreeSpace
 from broker_sim.core.group.coordinator import GroupCoordinator
@@ -28,6 +28,7 @@ from broker_sim.core.replica.log_cleaner import LogCleaner
 from broker_sim.core.replica.log_manager import LogManager
 from broker_sim.core.replica.replica_manager import ReplicaManager
 from broker_sim.core.replica.replication import Replication
+from broker_sim.core.replies import answer_to
 from broker_sim.core.security.authorizer import Authorizer
 from broker_sim.core.security.logins import Logins
 from broker_sim.core.transaction.add_retries import AddRetries
@@ -87,12 +88,4 @@ class BrokerParts:
 
 def respond(request: Request, message: Message, effects: Effects) -> None:
     """Answer `request`; for answers that are not given by returning a message."""
-    effects.responses.append(
-        Respond(
-            request.connection_id,
-            request.correlation_id,
-            request.api_key,
-            request.api_version,
-            message,
-        )
-    )
+    effects.responses.append(answer_to(request, message))

@@ -33,7 +33,6 @@ from broker_sim.core.effects import (
     Effects,
     Input,
     Request,
-    Respond,
     Start,
     Step,
     Storage,
@@ -41,6 +40,7 @@ from broker_sim.core.effects import (
     TimerFired,
     TimerKey,
 )
+from broker_sim.core.replies import answer_to
 from broker_sim.registry.changes import (
     Change,
     RecordsAppended,
@@ -170,7 +170,7 @@ class Registry:
 
     def _on_request(self, request: Request, effects: Effects) -> None:
         if request.api_key is ApiKey.API_VERSIONS:
-            _respond(request, _versions(), effects)
+            effects.responses.append(answer_to(request, _versions()))
             return
         if not isinstance(request.api_key, RegistryApiKey):
             reason = f"{request.api_key.name} is not a request of the registry"
@@ -178,7 +178,7 @@ class Registry:
             return
         error = self._admit(request.api_key, request.message.session_id, effects)
         if error is not RegistryError.NONE:
-            _respond(request, _refusal(request.api_key, error), effects)
+            effects.responses.append(answer_to(request, _answer(request, error_code=error)))
             return
         if self._is_late(request.api_key, request):
             reason = f"a {request.api_key.name} of a session that has a newer connection"
@@ -186,16 +186,13 @@ class Registry:
             return
         message = self._handlers[request.api_key](request, effects)
         if message is not None:
-            _respond(request, message, effects)
+            effects.responses.append(answer_to(request, message))
 
     def _admit(self, key: RegistryApiKey, session_id: int, effects: Effects) -> RegistryError:
         timeout_ms = self._state.sessions.get(session_id)
         if timeout_ms is not None:
             self._deadlines.touch(session_id, timeout_ms, effects)
-        elif session_id != NO_SESSION or key not in {
-            *_NEEDS_NO_SESSION,
-            _K.REGISTRY_OPEN_SESSION,
-        }:
+        elif session_id != NO_SESSION or key not in {*_NEEDS_NO_SESSION, _K.REGISTRY_OPEN_SESSION}:
             return RegistryError.SESSION_EXPIRED
         if self._space_is_low and key in _NEEDS_SPACE:
             return RegistryError.KAFKA_STORAGE_ERROR
@@ -232,7 +229,7 @@ class Registry:
         message, state = request.message, self._state
         operations = _operations(message)
         if operations is None:
-            return _refusal(_K.REGISTRY_MULTI, RegistryError.BAD_ARGUMENTS)
+            return _answer(request, error_code=RegistryError.BAD_ARGUMENTS)
         plan = plan_multi(
             state.nodes, operations, session_id=message.session_id, zxid=state.zxid + 1
         )
@@ -360,12 +357,9 @@ class Registry:
     def _answer_wait(self, wait: Wait, error: RegistryError, effects: Effects) -> None:
         seen = self._seen()
         message = _answer(
-            wait.request,
-            error_code=error,
-            zxid=seen.nodes_zxid,
-            log_end_offset=seen.log_end_offset,
+            wait.request, error_code=error, zxid=seen.nodes_zxid, log_end_offset=seen.log_end_offset
         )
-        _respond(wait.request, message, effects)
+        effects.responses.append(answer_to(wait.request, message))
 
 
 def _operations(message: Message) -> list[NodeChange] | None:
@@ -380,12 +374,7 @@ def _operations(message: Message) -> list[NodeChange] | None:
 
 
 def _answer(request: Request, **fields: Any) -> Message:
-    return OWN_APIS[request.api_key].response(**({"error_code": 0} | fields))
-
-
-def _refusal(key: RegistryApiKey, error: RegistryError) -> Message:
-    """An answer with nothing else."""
-    return OWN_APIS[key].response(error_code=error)
+    return OWN_APIS[request.api_key].response(**fields)
 
 
 def _versions() -> Message:
@@ -394,22 +383,8 @@ def _versions() -> Message:
     own = APIS[ApiKey.API_VERSIONS]
     ranges = [(own.key, own.version_min, own.version_max), *((key, 0, 0) for key in OWN_APIS)]
     return response(
-        error_code=0,
-        throttle_time_ms=0,
         api_keys=[
             response.ApiVersion(api_key=int(key), min_version=low, max_version=high)
             for key, low, high in ranges
-        ],
-    )
-
-
-def _respond(request: Request, message: Message, effects: Effects) -> None:
-    effects.responses.append(
-        Respond(
-            request.connection_id,
-            request.correlation_id,
-            request.api_key,
-            request.api_version,
-            message,
-        )
+        ]
     )

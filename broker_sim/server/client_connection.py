@@ -26,6 +26,7 @@ from broker_sim.apis.frames import decode_request, encode_response
 from broker_sim.core.effects import Close, NoResponse, Request, Respond
 from broker_sim.core.endpoint import Listener
 from broker_sim.core.handlers.api_versions import unsupported_version_response
+from broker_sim.core.replies import answer_to
 from broker_sim.core.security.principals import ANONYMOUS
 from broker_sim.server.faults.error_answers import error_answer
 from broker_sim.server.faults.failing import fail_after, fail_before
@@ -152,11 +153,6 @@ class ClientConnection(asyncio.Protocol):
     def awaits_answer(self) -> bool:
         """True if the broker has a request of this connection."""
         return self._in_flight is not None
-
-    @property
-    def is_closing(self) -> bool:
-        """True if either side has closed."""
-        return self._closing
 
     @property
     def buffered_bytes(self) -> int:
@@ -438,15 +434,7 @@ class ClientConnection(asyncio.Protocol):
         if answer is None:
             self.close(f"rule {rule.id} of faults: this answer has no place for {rule.error}")
             return True
-        self.deliver(
-            Respond(
-                request.connection_id,
-                request.correlation_id,
-                request.api_key,
-                request.api_version,
-                answer,
-            )
-        )
+        self.deliver(answer_to(request, answer))
         return True
 
     def _fails(self, response: Outgoing | Respond | NoResponse) -> bool:

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from broker_sim.core.config.key import INT32_MAX, ConfigError, ConfigKey, ConfigKind, ConfigValue
+from broker_sim.core.config.key import (
+    INT32_MAX,
+    ConfigError,
+    ConfigKey,
+    ConfigKind,
+    ConfigValue,
+    flag,
+    texts,
+)
 
 
 def _int(name: str, default: int, doc: str, low: int = 1) -> ConfigKey:
@@ -24,9 +32,8 @@ CONSUMER_GROUPS = (
     _int("min.heartbeat.interval.ms", 5_000, "Minimum of consumer.heartbeat.interval.ms."),
     _int("max.heartbeat.interval.ms", 15_000, "Maximum of consumer.heartbeat.interval.ms."),
     _int("max.size", INT32_MAX, "Maximum number of a group's members."),
-    ConfigKey(
+    texts(
         "group.consumer.assignors",
-        ConfigKind.LIST,
         "uniform,range",
         "Assignors that members may ask for; the first is the default.",
         allowed=("uniform", "range"),
@@ -47,12 +54,7 @@ CONSUMER_GROUPS = (
     ),
     _int("min.assignment.interval.ms", 0, "Minimum of consumer.assignment.interval.ms.", 0),
     _int("max.assignment.interval.ms", 15_000, "Maximum of consumer.assignment.interval.ms.", 0),
-    ConfigKey(
-        "group.consumer.assignor.offload.enable",
-        ConfigKind.BOOLEAN,
-        True,
-        "No effect here: there is one thread.",
-    ),
+    flag("group.consumer.assignor.offload.enable", True, "No effect here: there is one thread."),
     _int(
         "regex.refresh.interval.ms",
         600_000,

@@ -120,6 +120,33 @@ class ConfigKey:
         return value
 
 
+def int32(
+    name: str, default: int, doc: str, low: int | None = None, high: int | None = None
+) -> ConfigKey:
+    """Return an option of the kind INT."""
+    return ConfigKey(name, ConfigKind.INT, default, doc, low, high)
+
+
+def int64(name: str, default: int, doc: str, low: int | None = None) -> ConfigKey:
+    """Return an option of the kind LONG."""
+    return ConfigKey(name, ConfigKind.LONG, default, doc, low)
+
+
+def flag(name: str, default: bool, doc: str) -> ConfigKey:
+    """Return an option of the kind BOOLEAN."""
+    return ConfigKey(name, ConfigKind.BOOLEAN, default, doc)
+
+
+def text(name: str, default: str, doc: str, allowed: tuple[str, ...] = ()) -> ConfigKey:
+    """Return an option of the kind STRING."""
+    return ConfigKey(name, ConfigKind.STRING, default, doc, allowed=allowed)
+
+
+def texts(name: str, default: str, doc: str, allowed: tuple[str, ...] = ()) -> ConfigKey:
+    """Return an option of the kind LIST."""
+    return ConfigKey(name, ConfigKind.LIST, default, doc, allowed=allowed)
+
+
 def format_value(value: ConfigValue) -> str:
     """A value as Kafka prints it: `true` and `false` in lower case, 1.5E300 for a large double."""
     if isinstance(value, bool):

@@ -13,12 +13,7 @@ import enum
 from collections.abc import Iterable, Mapping
 
 from broker_sim.core.config.group_options import GROUP_CONFIG, check_group_limits
-from broker_sim.core.config.key import (
-    ConfigError,
-    ConfigKey,
-    ConfigKind,
-    ConfigValue,
-)
+from broker_sim.core.config.key import ConfigError, ConfigKey, ConfigKind, ConfigValue
 from broker_sim.core.config.security import listener_key, listener_option
 from broker_sim.core.config.table import (
     ALIASES,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from broker_sim.core.config.key import INT32_MAX, ConfigKey, ConfigKind
+from broker_sim.core.config.key import ConfigKey, ConfigKind, flag, int32, int64, text, texts
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 OAUTHBEARER = "OAUTHBEARER"
@@ -18,27 +18,19 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 """SASL mechanisms that this broker supports."""
 
 
-def _text(name: str, default: str, doc: str, allowed: tuple[str, ...] = ()) -> ConfigKey:
-    return ConfigKey(name, ConfigKind.STRING, default, doc, allowed=allowed)
-
-
 def _secret(name: str, doc: str) -> ConfigKey:
     return ConfigKey(name, ConfigKind.PASSWORD, "", doc)
 
 
-def _list(name: str, default: str, doc: str) -> ConfigKey:
-    return ConfigKey(name, ConfigKind.LIST, default, doc)
-
-
 _OF_LISTENERS = (
-    _text(
+    text(
         "ssl.client.auth",
         "none",
         "Whether clients show a certificate; of a SASL_SSL listener only when set for it.",
         ("none", "requested", "required"),
     ),
-    _list("ssl.enabled.protocols", "TLSv1.2,TLSv1.3", "TLSv1.2, TLSv1.3 or both."),
-    _text(
+    texts("ssl.enabled.protocols", "TLSv1.2,TLSv1.3", "TLSv1.2, TLSv1.3 or both."),
+    text(
         "ssl.endpoint.identification.algorithm",
         "https",
         "Whether a broker of a cluster checks that others' certificates name the host that it "
@@ -48,25 +40,24 @@ _OF_LISTENERS = (
     _secret("ssl.key.password", "Of an encrypted key, or of a key in a JKS store."),
     _secret("ssl.keystore.certificate.chain", "PEM certificates, in place of a file."),
     _secret("ssl.keystore.key", "A PEM private key, in place of a file."),
-    _text("ssl.keystore.location", "", "The file with the broker's key and certificates."),
+    text("ssl.keystore.location", "", "The file with the broker's key and certificates."),
     _secret("ssl.keystore.password", "Of a JKS or PKCS12 store."),
-    _text("ssl.keystore.type", "JKS", "JKS, PKCS12 or PEM."),
-    _text(
+    text("ssl.keystore.type", "JKS", "JKS, PKCS12 or PEM."),
+    text(
         "ssl.principal.mapping.rules",
         "DEFAULT",
         "How a certificate becomes a principal: User: and its subject.",
         ("DEFAULT",),
     ),
     _secret("ssl.truststore.certificates", "PEM certificates, in place of a file."),
-    _text("ssl.truststore.location", "", "The file with the certificates that are trusted."),
+    text("ssl.truststore.location", "", "The file with the certificates that are trusted."),
     _secret("ssl.truststore.password", "Of a JKS or PKCS12 store."),
-    _text("ssl.truststore.type", "JKS", "JKS, PKCS12 or PEM."),
-    _list("sasl.enabled.mechanisms", "GSSAPI", f"Of {', '.join(MECHANISMS)}."),
+    text("ssl.truststore.type", "JKS", "JKS, PKCS12 or PEM."),
+    texts("sasl.enabled.mechanisms", "GSSAPI", f"Of {', '.join(MECHANISMS)}."),
 )
 
-_REAUTHENTICATION = ConfigKey(
+_REAUTHENTICATION = int64(
     "connections.max.reauth.ms",
-    ConfigKind.LONG,
     0,
     "A login is over after this, unless the client renews it (KIP-368); 0 never.",
     0,
@@ -75,53 +66,47 @@ _JAAS = _secret("sasl.jaas.config", "The login module of a mechanism; PLAIN's ha
 
 _SIGNED_TOKENS = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
 _TOKENS = (
-    _text(
+    text(
         "sasl.server.callback.handler.class",
         "",
         "What OAUTHBEARER takes: tokens signed by a key of the JWKS file; empty: unsecured tokens.",
         ("", _SIGNED_TOKENS),
     ),
-    _text("sasl.oauthbearer.jwks.endpoint.url", "", "The file: URL of the keys; read once."),
-    _list("sasl.oauthbearer.expected.audience", "", "A token must have one of these audiences."),
-    _text("sasl.oauthbearer.expected.issuer", "", "The issuer that a token must have."),
+    text("sasl.oauthbearer.jwks.endpoint.url", "", "The file: URL of the keys; read once."),
+    texts("sasl.oauthbearer.expected.audience", "", "A token must have one of these audiences."),
+    text("sasl.oauthbearer.expected.issuer", "", "The issuer that a token must have."),
     *(
-        ConfigKey(
+        flag(
             f"sasl.oauthbearer.allow.unverified.{claim}",
-            ConfigKind.BOOLEAN,
             False,
             f"Whether tokens of any {claim} are taken.",
         )
         for claim in ("audience", "issuer")
     ),
-    ConfigKey(
-        "sasl.oauthbearer.clock.skew.seconds",
-        ConfigKind.INT,
-        30,
-        "How far the clock of the issuer may be off.",
-    ),
-    _text("sasl.oauthbearer.scope.claim.name", "scope", "No effect here: no scope is asked for."),
-    _text("sasl.oauthbearer.sub.claim.name", "sub", "The claim with the user's name."),
+    int32("sasl.oauthbearer.clock.skew.seconds", 30, "How far the clock of the issuer may be off."),
+    text("sasl.oauthbearer.scope.claim.name", "scope", "No effect here: no scope is asked for."),
+    text("sasl.oauthbearer.sub.claim.name", "sub", "The claim with the user's name."),
 )
 
 SECURITY = (
-    _text(
+    text(
         "listener.security.protocol.map",
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "The security protocol of each listener name.",
     ),
-    _text(
+    text(
         "inter.broker.listener.name",
         "",
         "The listener by which the brokers of a cluster find each other; empty: the one that is "
         "named like security.inter.broker.protocol.",
     ),
-    _text(
+    text(
         "security.inter.broker.protocol",
         "PLAINTEXT",
         "How brokers of a cluster speak to each other; inter.broker.listener.name replaces it.",
         ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     ),
-    _text(
+    text(
         "sasl.mechanism.inter.broker.protocol",
         "GSSAPI",
         "How brokers of a cluster log in to each other: one of the sasl.enabled.mechanisms of that "
@@ -130,26 +115,19 @@ SECURITY = (
     *_OF_LISTENERS,
     *_TOKENS,
     _REAUTHENTICATION,
-    ConfigKey(
+    int32(
         "connection.failed.authentication.delay.ms",
-        ConfigKind.INT,
         100,
         "How long a client waits for the answer to a login that is refused.",
         0,
-        INT32_MAX,
     ),
-    ConfigKey(
-        "sasl.server.max.receive.size",
-        ConfigKind.INT,
-        524_288,
-        "Maximum size of a request before the login.",
-        1,
+    int32(
+        "sasl.server.max.receive.size", 524_288, "Maximum size of a request before the login.", 1
     ),
-    _text("authorizer.class.name", "", "Empty: everybody may do everything.", ("", AUTHORIZER)),
-    _text("super.users", "", "Principals that may do everything: User:name;User:name."),
-    ConfigKey(
+    text("authorizer.class.name", "", "Empty: everybody may do everything.", ("", AUTHORIZER)),
+    text("super.users", "", "Principals that may do everything: User:name;User:name."),
+    flag(
         "allow.everyone.if.no.acl.found",
-        ConfigKind.BOOLEAN,
         False,
         "Whether a resource without any ACL is open to everybody.",
     ),

@@ -17,6 +17,11 @@ from broker_sim.core.config.key import (
     INT64_MAX,
     ConfigKey,
     ConfigKind,
+    flag,
+    int32,
+    int64,
+    text,
+    texts,
 )
 from broker_sim.core.config.security import SECURITY
 
@@ -29,33 +34,13 @@ DAY_MS = 24 * 60 * 60 * 1000
 HOUR_MS = 60 * 60 * 1000
 
 
-def _int(name: str, default: int, doc: str, low: int | None = None) -> ConfigKey:
-    return ConfigKey(name, ConfigKind.INT, default, doc, low)
-
-
-def _long(name: str, default: int, doc: str, low: int | None = None) -> ConfigKey:
-    return ConfigKey(name, ConfigKind.LONG, default, doc, low)
-
-
-def _bool(name: str, default: bool, doc: str) -> ConfigKey:
-    return ConfigKey(name, ConfigKind.BOOLEAN, default, doc)
-
-
 def _double(name: str, default: float, doc: str, low: float, high: float) -> ConfigKey:
     return ConfigKey(name, ConfigKind.DOUBLE, default, doc, low, high)
-
-
-def _list(name: str, default: str, doc: str, allowed: tuple[str, ...] = ()) -> ConfigKey:
-    return ConfigKey(name, ConfigKind.LIST, default, doc, allowed=allowed)
 
 
 def _level(name: str, default: int, low: int, high: int, pattern: str = "") -> ConfigKey:
     doc = "Its topic default; no effect here: batches stay as the producer made them."
     return ConfigKey(name, ConfigKind.INT, default, doc, low, high, pattern=pattern)
-
-
-def _text(name: str, default: str, doc: str, allowed: tuple[str, ...] = ()) -> ConfigKey:
-    return ConfigKey(name, ConfigKind.STRING, default, doc, allowed=allowed)
 
 
 _UNTHROTTLED = "No effect here: replicas are not throttled."
@@ -67,31 +52,31 @@ _REPLICATION_QUOTAS = (
 """Options that `kafka-reassign-partitions --throttle` sets, in bytes per second."""
 
 _NETWORK = (
-    _int("node.id", 0, "This broker's id in the cluster.", 0),
-    _text(
+    int32("node.id", 0, "This broker's id in the cluster.", 0),
+    text(
         "listeners",
         "PLAINTEXT://127.0.0.1:9092",
         "Where to accept connections: NAME://host:port, separated by commas. Port 0 takes a free "
         "one; listener.security.protocol.map says what a name stands for.",
     ),
-    _text(
+    text(
         "advertised.listeners",
         "",
         "The addresses that clients connect to, NAME://host:port; empty: the listeners.",
     ),
-    _int("socket.request.max.bytes", 104_857_600, "Maximum size of a request.", 1),
-    _long(
+    int32("socket.request.max.bytes", 104_857_600, "Maximum size of a request.", 1),
+    int64(
         "queued.max.request.bytes",
         536_870_912,
         "Bytes of large requests being received, over all connections; -1: unlimited.",
         -1,
     ),
-    _int("max.connections", INT32_MAX, "Connections at one time; more are closed at once.", 1),
-    _long("connections.max.idle.ms", 600_000, "Idle connections are closed after this; -1 never."),
-    _int("max.connections.per.ip", INT32_MAX, "Connections of one address at one time.", 1),
-    _int("max.connection.creation.rate", INT32_MAX, "No effect here.", 1),
+    int32("max.connections", INT32_MAX, "Connections at one time; more are closed at once.", 1),
+    int64("connections.max.idle.ms", 600_000, "Idle connections are closed after this; -1 never."),
+    int32("max.connections.per.ip", INT32_MAX, "Connections of one address at one time.", 1),
+    int32("max.connection.creation.rate", INT32_MAX, "No effect here.", 1),
     *(
-        _int(name, default, "No effect here: one thread does all.", 1)
+        int32(name, default, "No effect here: one thread does all.", 1)
         for name, default in (
             ("num.network.threads", 3),
             ("num.io.threads", 8),
@@ -100,48 +85,47 @@ _NETWORK = (
             ("num.replica.fetchers", 1),
         )
     ),
-    _long("replica.lag.time.max.ms", 30_000, "A replica that lags for so long leaves the ISR."),
-    _int("replica.fetch.backoff.ms", 1000, "How long a replica waits after a failed fetch.", 0),
-    _int("replica.fetch.wait.max.ms", 500, "How long a leader may wait for bytes to answer with."),
-    _int("replica.fetch.min.bytes", 1, "Bytes that a leader waits for before it answers."),
-    _int("replica.fetch.max.bytes", 1 << 20, "Bytes of a partition in an answer to a replica.", 0),
-    _int("replica.fetch.response.max.bytes", 10 << 20, "Bytes of such an answer.", 0),
-    *(_long(name, INT64_MAX, _UNTHROTTLED, 0) for name in _REPLICATION_QUOTAS),
-    _int("quota.window.num", 11, "Windows over which the rate of a client is measured.", 1),
-    _int("quota.window.size.seconds", 1, "Length of such a window.", 1),
-    _int("max.incremental.fetch.session.cache.slots", 1000, "Fetch sessions at one time.", 0),
-    _int("fetch.max.bytes", 57_671_680, "Maximum size of the records in a Fetch response.", 1024),
+    int64("replica.lag.time.max.ms", 30_000, "A replica that lags for so long leaves the ISR."),
+    int32("replica.fetch.backoff.ms", 1000, "How long a replica waits after a failed fetch.", 0),
+    int32("replica.fetch.wait.max.ms", 500, "How long a leader may wait for bytes to answer with."),
+    int32("replica.fetch.min.bytes", 1, "Bytes that a leader waits for before it answers."),
+    int32("replica.fetch.max.bytes", 1 << 20, "Bytes of a partition in an answer to a replica.", 0),
+    int32("replica.fetch.response.max.bytes", 10 << 20, "Bytes of such an answer.", 0),
+    *(int64(name, INT64_MAX, _UNTHROTTLED, 0) for name in _REPLICATION_QUOTAS),
+    int32("quota.window.num", 11, "Windows over which the rate of a client is measured.", 1),
+    int32("quota.window.size.seconds", 1, "Length of such a window.", 1),
+    int32("max.incremental.fetch.session.cache.slots", 1000, "Fetch sessions at one time.", 0),
+    int32("fetch.max.bytes", 57_671_680, "Maximum size of the records in a Fetch response.", 1024),
 )
 
 _TOPICS = (
-    _bool("auto.create.topics.enable", True, "Create a topic when a client asks for its metadata."),
-    _bool("delete.topic.enable", True, "Whether DeleteTopics is allowed."),
-    _int("num.partitions", 1, "Default number of partitions of a topic.", 1),
-    _int("default.replication.factor", 1, "Default replication factor of a topic.", 1),
-    _int("min.insync.replicas", 1, "Topic default of min.insync.replicas.", 1),
-    _int("message.max.bytes", 1_048_588, "Topic default of max.message.bytes.", 0),
-    ConfigKey(
+    flag("auto.create.topics.enable", True, "Create a topic when a client asks for its metadata."),
+    flag("delete.topic.enable", True, "Whether DeleteTopics is allowed."),
+    int32("num.partitions", 1, "Default number of partitions of a topic.", 1),
+    int32("default.replication.factor", 1, "Default replication factor of a topic.", 1),
+    int32("min.insync.replicas", 1, "Topic default of min.insync.replicas.", 1),
+    int32("message.max.bytes", 1_048_588, "Topic default of max.message.bytes.", 0),
+    int32(
         "max.decompressed.message.bytes",
-        ConfigKind.INT,
         ARRAY_BYTES_MAX,
         "Its topic default; no effect here: records stay in their batches.",
         1,
         ARRAY_BYTES_MAX,
     ),
-    _text(
+    text(
         "log.message.timestamp.type",
         "CreateTime",
         "Topic default of message.timestamp.type.",
         ("CreateTime", "LogAppendTime"),
     ),
-    _list(
+    texts(
         "log.cleanup.policy", "delete", "Topic default of cleanup.policy.", ("delete", "compact")
     ),
-    _int("log.segment.bytes", 1_073_741_824, "Topic default of segment.bytes.", SEGMENT_BYTES_MIN),
-    _long("log.roll.ms", 604_800_000, "Topic default of segment.ms.", 1),
-    _long("log.roll.jitter.ms", 0, "Topic default of segment.jitter.ms.", 0),
-    _int("log.index.interval.bytes", 4096, "Topic default of index.interval.bytes.", 0),
-    _int("log.index.size.max.bytes", 10_485_760, "Topic default of segment.index.bytes.", 4),
+    int32("log.segment.bytes", 1_073_741_824, "Topic default of segment.bytes.", SEGMENT_BYTES_MIN),
+    int64("log.roll.ms", 604_800_000, "Topic default of segment.ms.", 1),
+    int64("log.roll.jitter.ms", 0, "Topic default of segment.jitter.ms.", 0),
+    int32("log.index.interval.bytes", 4096, "Topic default of index.interval.bytes.", 0),
+    int32("log.index.size.max.bytes", 10_485_760, "Topic default of segment.index.bytes.", 4),
     ConfigKey(
         "log.retention.ms",
         ConfigKind.LONG,
@@ -149,21 +133,21 @@ _TOPICS = (
         "Topic default of retention.ms; negative keeps all.",
         pattern="(?!0$).*",
     ),
-    _long("log.retention.bytes", -1, "Topic default of retention.bytes; negative keeps all."),
-    _long("log.retention.check.interval.ms", 300_000, "How often retention is applied.", 1),
-    _long(
+    int64("log.retention.bytes", -1, "Topic default of retention.bytes; negative keeps all."),
+    int64("log.retention.check.interval.ms", 300_000, "How often retention is applied.", 1),
+    int64(
         "log.message.timestamp.before.max.ms",
         INT64_MAX,
         "Topic default of message.timestamp.before.max.ms.",
         0,
     ),
-    _long(
+    int64(
         "log.message.timestamp.after.max.ms",
         3_600_000,
         "Topic default of message.timestamp.after.max.ms.",
         0,
     ),
-    _text(
+    text(
         "compression.type",
         "producer",
         "Topic default of compression.type. Batches stay as the producer made them.",
@@ -172,63 +156,60 @@ _TOPICS = (
     _level("compression.gzip.level", -1, -1, 9, "-1|[1-9]"),
     _level("compression.lz4.level", 9, 1, 17),
     _level("compression.zstd.level", 3, -131_072, 22),
-    _long("log.flush.interval.messages", INT64_MAX, "Topic default of flush.messages.", 1),
-    _long(
+    int64("log.flush.interval.messages", INT64_MAX, "Topic default of flush.messages.", 1),
+    int64(
         "log.flush.interval.ms",
         INT64_MAX,
         "Topic default of flush.ms; the default means log.flush.scheduler.interval.ms.",
         0,
     ),
-    _long(
+    int64(
         "log.flush.scheduler.interval.ms",
         INT64_MAX,
         "How often logs are looked through for a flush.ms that has passed; the default is never.",
         1,
     ),
-    _int(
+    int32(
         "log.flush.offset.checkpoint.interval.ms",
         60_000,
         "How often the recovery points are moved and written; a crash has no more to read again.",
         1,
     ),
-    _long("log.segment.delete.delay.ms", 60_000, "Topic default of file.delete.delay.ms.", 0),
-    _bool("log.preallocate", False, "Topic default of preallocate."),
-    _bool("unclean.leader.election.enable", False, "Its topic default."),
-    _long("log.local.retention.ms", -2, "Topic default of local.retention.ms.", -2),
-    _long("log.local.retention.bytes", -2, "Topic default of local.retention.bytes.", -2),
-    _long("log.remote.copy.lag.ms", 0, "Topic default of remote.copy.lag.ms.", -1),
-    _long("log.remote.copy.lag.bytes", -1, "Topic default of remote.copy.lag.bytes.", -1),
+    int64("log.segment.delete.delay.ms", 60_000, "Topic default of file.delete.delay.ms.", 0),
+    flag("log.preallocate", False, "Topic default of preallocate."),
+    flag("unclean.leader.election.enable", False, "Its topic default."),
+    int64("log.local.retention.ms", -2, "Topic default of local.retention.ms.", -2),
+    int64("log.local.retention.bytes", -2, "Topic default of local.retention.bytes.", -2),
+    int64("log.remote.copy.lag.ms", 0, "Topic default of remote.copy.lag.ms.", -1),
+    int64("log.remote.copy.lag.bytes", -1, "Topic default of remote.copy.lag.bytes.", -1),
 )
 
 _CLEANER = (
-    _long(
+    int64(
         "log.dir.reserved.bytes",
         67_108_864,
         "Writes are refused while less than this is free. Kafka has no such option.",
         0,
     ),
-    _bool("log.cleaner.enable", True, "Whether topics with cleanup.policy=compact are compacted."),
-    _long("log.cleaner.backoff.ms", 15_000, "How often logs to compact are looked for.", 0),
+    flag("log.cleaner.enable", True, "Whether topics with cleanup.policy=compact are compacted."),
+    int64("log.cleaner.backoff.ms", 15_000, "How often logs to compact are looked for.", 0),
     _double(
         "log.cleaner.min.cleanable.ratio", 0.5, "Topic default of min.cleanable.dirty.ratio.", 0, 1
     ),
-    _long("log.cleaner.delete.retention.ms", DAY_MS, "Topic default of delete.retention.ms.", 0),
-    _long("log.cleaner.min.compaction.lag.ms", 0, "Topic default of min.compaction.lag.ms.", 0),
-    _long(
-        "log.cleaner.max.compaction.lag.ms",
-        INT64_MAX,
-        "Topic default of max.compaction.lag.ms.",
-        1,
+    int64("log.cleaner.delete.retention.ms", DAY_MS, "Topic default of delete.retention.ms.", 0),
+    int64("log.cleaner.min.compaction.lag.ms", 0, "Topic default of min.compaction.lag.ms.", 0),
+    int64(
+        "log.cleaner.max.compaction.lag.ms", INT64_MAX, "Topic default of max.compaction.lag.ms.", 1
     ),
-    _int("log.cleaner.threads", 1, "No effect here: one thread does all.", 1),
-    _long(
+    int32("log.cleaner.threads", 1, "No effect here: one thread does all.", 1),
+    int64(
         "log.cleaner.dedupe.buffer.size",
         134_217_728,
         "Memory for the keys of one pass.",
         DEDUPE_BYTES_MIN,
     ),
     _double("log.cleaner.io.buffer.load.factor", 0.9, "No effect here.", -DOUBLE_MAX, DOUBLE_MAX),
-    _int(
+    int32(
         "log.cleaner.io.buffer.size",
         524_288,
         "Log bytes that the cleaner reads at a time; here at most 65536.",
@@ -244,16 +225,18 @@ _CLEANER = (
 )
 
 _PRODUCERS = (
-    _int("producer.id.expiration.ms", 86_400_000, "Idle producer ids are forgotten after this.", 1),
-    _int("producer.id.expiration.check.interval.ms", 600_000, "How often they are looked for.", 1),
-    _bool(
+    int32(
+        "producer.id.expiration.ms", 86_400_000, "Idle producer ids are forgotten after this.", 1
+    ),
+    int32("producer.id.expiration.check.interval.ms", 600_000, "How often they are looked for.", 1),
+    flag(
         "transaction.fence.commit.after.abort",
         False,
         "Answer the commit of a transaction that was aborted meanwhile with PRODUCER_FENCED, as "
         "Kafka after 4.4 will (KAFKA-20785), and not with INVALID_TXN_STATE, which is fatal to "
         "clients (not in Kafka, which has one answer a release).",
     ),
-    _bool(
+    flag(
         "flush.on.commit",
         True,
         "fsync at each step of a transaction's commit, and each offset commit (not in Kafka, whose "
@@ -262,32 +245,31 @@ _PRODUCERS = (
 )
 
 _TRANSACTIONS = (
-    ConfigKey(
+    int32(
         "transaction.version",
-        ConfigKind.INT,
         2,
         "Finalized level of the feature transaction.version (KIP-890). In Kafka a feature, not a "
         "configuration.",
-        minimum=0,
-        maximum=2,
+        0,
+        2,
     ),
-    _int("transaction.max.timeout.ms", 900_000, "Maximum of transaction.timeout.ms.", 1),
-    _int("transactional.id.expiration.ms", 604_800_000, "Idle transactional ids expire.", 1),
-    _int("transaction.state.log.num.partitions", 50, "Partitions of __transaction_state.", 1),
-    _int("transaction.state.log.segment.bytes", 104_857_600, "Its segment.bytes.", 1024),
-    _int(
+    int32("transaction.max.timeout.ms", 900_000, "Maximum of transaction.timeout.ms.", 1),
+    int32("transactional.id.expiration.ms", 604_800_000, "Idle transactional ids expire.", 1),
+    int32("transaction.state.log.num.partitions", 50, "Partitions of __transaction_state.", 1),
+    int32("transaction.state.log.segment.bytes", 104_857_600, "Its segment.bytes.", 1024),
+    int32(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         10_000,
         "How often transactions over their timeout are looked for.",
         1,
     ),
-    _int(
+    int32(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         3_600_000,
         "How often expired transactional ids are looked for.",
         1,
     ),
-    _bool(
+    flag(
         "transaction.partition.verification.enable",
         True,
         "Check with the coordinator that a partition is in the transaction (KIP-890 part 1).",
@@ -295,24 +277,25 @@ _TRANSACTIONS = (
 )
 
 _GROUPS = (
-    ConfigKey(
+    int32(
         "group.version",
-        ConfigKind.INT,
         1,
         "Finalized level of the feature group.version; 0 has no consumer groups (KIP-848). In "
         "Kafka a feature, not a configuration.",
-        minimum=0,
-        maximum=1,
+        0,
+        1,
     ),
-    _int("offsets.topic.num.partitions", 50, "Partitions of __consumer_offsets.", 1),
-    _int("offsets.topic.segment.bytes", 104_857_600, "Its segment.bytes.", 1024),
-    _int("offsets.retention.minutes", 10_080, "Offsets of empty groups expire after this.", 1),
-    _long("offsets.retention.check.interval.ms", 600_000, "How often they are looked for.", 1),
-    _int("offset.metadata.max.bytes", 4096, "Maximum size of the metadata of an offset commit.", 0),
-    _int("group.initial.rebalance.delay.ms", 3000, "Wait for more members of an empty group.", 0),
-    _int("group.min.session.timeout.ms", 6000, "Minimum of session.timeout.ms.", 1),
-    _int("group.max.session.timeout.ms", 1_800_000, "Maximum of session.timeout.ms.", 1),
-    _int("group.max.size", INT32_MAX, "Maximum number of members of a group.", 1),
+    int32("offsets.topic.num.partitions", 50, "Partitions of __consumer_offsets.", 1),
+    int32("offsets.topic.segment.bytes", 104_857_600, "Its segment.bytes.", 1024),
+    int32("offsets.retention.minutes", 10_080, "Offsets of empty groups expire after this.", 1),
+    int64("offsets.retention.check.interval.ms", 600_000, "How often they are looked for.", 1),
+    int32(
+        "offset.metadata.max.bytes", 4096, "Maximum size of the metadata of an offset commit.", 0
+    ),
+    int32("group.initial.rebalance.delay.ms", 3000, "Wait for more members of an empty group.", 0),
+    int32("group.min.session.timeout.ms", 6000, "Minimum of session.timeout.ms.", 1),
+    int32("group.max.session.timeout.ms", 1_800_000, "Maximum of session.timeout.ms.", 1),
+    int32("group.max.size", INT32_MAX, "Maximum number of members of a group.", 1),
     *CONSUMER_GROUPS,
 )
 
@@ -388,7 +371,7 @@ TOPIC_CONFIG: dict[str, TopicConfigKey] = {
             "How long compaction keeps tombstones and transaction markers.",
         ),
         _topic_only(
-            _bool(
+            flag(
                 "errors.deadletterqueue.group.enable",
                 False,
                 "No effect here: there are no share groups, which would write to the topic.",
@@ -444,12 +427,12 @@ TOPIC_CONFIG: dict[str, TopicConfigKey] = {
         _topic("preallocate", "log.preallocate", "No effect here: files grow as they are written."),
         _topic("remote.copy.lag.bytes", "log.remote.copy.lag.bytes", _NO_TIER),
         _topic("remote.copy.lag.ms", "log.remote.copy.lag.ms", _NO_TIER),
-        _topic_only(_bool("remote.log.copy.disable", False, _NO_TIER)),
-        _topic_only(_bool("remote.log.delete.on.disable", False, _NO_TIER)),
-        _topic_only(_bool("remote.storage.enable", False, _NO_TIER)),
+        _topic_only(flag("remote.log.copy.disable", False, _NO_TIER)),
+        _topic_only(flag("remote.log.delete.on.disable", False, _NO_TIER)),
+        _topic_only(flag("remote.storage.enable", False, _NO_TIER)),
         _topic("retention.bytes", "log.retention.bytes", "Old segments over this are removed."),
         _topic_only(
-            _long(
+            int64(
                 "retention.ms", 604_800_000, "Segments older than this are removed; -1: none.", -1
             ),
             synonym="log.retention.ms",
@@ -464,7 +447,7 @@ TOPIC_CONFIG: dict[str, TopicConfigKey] = {
             "Whether a replica that is not in sync may lead when no other is up: records are lost.",
         ),
         _topic_only(
-            _int("internal.segment.bytes", -1, "segment.bytes without its minimum; for tests.", 1),
+            int32("internal.segment.bytes", -1, "segment.bytes without its minimum; for tests.", 1),
             internal=True,
         ),
     )

@@ -96,9 +96,7 @@ def _created(parts: BrokerParts, topic: Topic) -> Any:
             result.CreatableTopicConfigs(
                 name=name,
                 value=format_value(topic_config_value(name, topic.configs, parts.config)),
-                read_only=False,
                 config_source=topic_config_source(name, topic.configs, parts.config),
-                is_sensitive=False,
             )
             for name in topic_config_names(topic.configs)
             if name in TOPIC_CONFIG
@@ -113,7 +111,4 @@ def _created_unseen(topic: Topic) -> Any:
         topic_id=topic.topic_id,
         error_message=None,
         topic_config_error_code=int(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
-        num_partitions=-1,
-        replication_factor=-1,
-        configs=[],
     )

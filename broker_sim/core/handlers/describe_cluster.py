@@ -34,15 +34,11 @@ def handle(parts: BrokerParts, request: Request) -> Message:
         return _Response(
             error_code=int(ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else error),
             error_message=f"this is an endpoint of brokers, not of type {endpoint_type}",
-            cluster_id="",
-            controller_id=-1,
-            brokers=[],
         )
     listed = brokers_on(parts.image.brokers, request.listener)
     if request.api_version >= FENCED_VERSION and message.include_fenced_brokers:
         listed = brokers_on(parts.image.registered, request.listener)
     answer = _Response(
-        error_message=None,
         endpoint_type=int(EndpointType.BROKERS),
         cluster_id=parts.image.cluster_id,
         controller_id=parts.membership.controller_id,

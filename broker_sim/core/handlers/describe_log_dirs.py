@@ -32,10 +32,7 @@ def handle(parts: BrokerParts, request: Request) -> Message:
         if wanted is None or (topic, partition) in wanted:
             by_topic.setdefault(topic, []).append(
                 _Topic.DescribeLogDirsPartition(
-                    partition_index=partition,
-                    partition_size=log.size_bytes,
-                    offset_lag=0,
-                    is_future_key=False,
+                    partition_index=partition, partition_size=log.size_bytes
                 )
             )
     result = _Result(
@@ -43,7 +40,6 @@ def handle(parts: BrokerParts, request: Request) -> Message:
         topics=[_Topic(name=topic, partitions=parts) for topic, parts in by_topic.items()],
         total_bytes=volume.total_bytes,
         usable_bytes=volume.usable_bytes,
-        is_cordoned=False,
     )
     return _Response(results=[result])
 

@@ -79,9 +79,7 @@ def _is_valid(cursor: Any, asked: list[Any], names: list[str]) -> bool:
 
 
 def _error(name: str, error: ErrorCode) -> Any:
-    return _Topic(
-        error_code=int(error), name=name, topic_id=ZERO_ID, is_internal=False, partitions=[]
-    )
+    return _Topic(error_code=int(error), name=name, topic_id=ZERO_ID)
 
 
 def _topic(parts: BrokerParts, topic: Topic, start: int, end: int) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker_sim.core.controller import Topic
-from broker_sim.core.effects import Effects, RecordsField, Request, Respond
+from broker_sim.core.effects import Effects, RecordsField, Request
 from broker_sim.core.handlers._access import cluster_allowed, topic_allowed
 from broker_sim.core.handlers._lookup import (
     TELLS_LEADER,
@@ -32,6 +32,7 @@ from broker_sim.core.replica.fetch_session import (
     Key,
 )
 from broker_sim.core.replica.leader import FetchPosition
+from broker_sim.core.replies import answer_to
 from txnlog_kafka.wire.encoder import encode_message
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey
@@ -295,17 +296,8 @@ def _by_topic(answers: list[_Answer]) -> list[Any]:
 def _send_answer(
     request: Request, answer: Any, records: tuple[RecordsField, ...], effects: Effects
 ) -> None:
-    effects.responses.append(
-        Respond(
-            request.connection_id,
-            request.correlation_id,
-            request.api_key,
-            request.api_version,
-            answer,
-            records,
-            for_replica=_replica(request.message)[0] >= 0,
-        )
-    )
+    for_replica = _replica(request.message)[0] >= 0
+    effects.responses.append(answer_to(request, answer, records, for_replica=for_replica))
 
 
 # --------------------------------------------------------------------------- reading

@@ -136,9 +136,7 @@ def _topic_of_name(parts: BrokerParts, name: str) -> Any:
 
 
 def _error(name: str | None, error: ErrorCode, *, topic_id: Any = ZERO_ID) -> Any:
-    return _Response.MetadataResponseTopic(
-        error_code=int(error), name=name, topic_id=topic_id, is_internal=False, partitions=[]
-    )
+    return _Response.MetadataResponseTopic(error_code=int(error), name=name, topic_id=topic_id)
 
 
 def _topic(parts: BrokerParts, topic: Topic) -> Any:

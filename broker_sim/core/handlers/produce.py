@@ -222,22 +222,17 @@ def _partition_response(index: int, result: AppendResult) -> Any:
             base_offset=result.base_offset,
             log_append_time_ms=result.log_append_time_ms,
             log_start_offset=result.log_start_offset,
-            record_errors=[],
-            error_message=None,
-            current_leader=None,
         )
     return _PartitionResponse(
         index=index,
         error_code=int(result.error),
         base_offset=-1,
-        log_append_time_ms=-1,
         log_start_offset=-1 if result.error in _NOT_THE_LOGS else result.log_start_offset,
         record_errors=[
             _RecordError(batch_index=at, batch_index_error_message=result.message)
             for at in result.record_indexes
         ],
         error_message=result.message or None,
-        current_leader=None,
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from broker_sim.core.effects import Effects, Request, Respond
+from broker_sim.core.effects import Effects, Request
 from broker_sim.core.parts import BrokerParts
+from broker_sim.core.replies import answer_to
 from txnlog_kafka.wire.messages import APIS, ApiKey
 
 _Response = APIS[ApiKey.SASL_AUTHENTICATE].response
@@ -20,14 +21,5 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     )
     if result.refused:
         parts.logins.refuse(request, None if result.message is None else answer, effects)
-        return
-    effects.responses.append(
-        Respond(
-            request.connection_id,
-            request.correlation_id,
-            request.api_key,
-            request.api_version,
-            answer,
-            logged_in=result.complete,
-        )
-    )
+    else:
+        effects.responses.append(answer_to(request, answer, logged_in=result.complete))

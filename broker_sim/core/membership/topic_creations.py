@@ -43,15 +43,10 @@ class TopicCreations:
         message = _Request(
             topics=[
                 _Request.CreatableTopic(
-                    name=name,
-                    num_partitions=USE_DEFAULT,
-                    replication_factor=USE_DEFAULT,
-                    assignments=[],
-                    configs=[],
+                    name=name, num_partitions=USE_DEFAULT, replication_factor=USE_DEFAULT
                 )
                 for name in wanted
             ],
             timeout_ms=TIMEOUT_MS,
-            validate_only=False,
         )
         self._ask(message, on_answer, effects)

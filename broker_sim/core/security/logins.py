@@ -22,6 +22,7 @@ from broker_sim.core.controller import ClusterImage
 from broker_sim.core.controller.credentials import ScramMechanism
 from broker_sim.core.effects import CancelTimer, Close, ConnectionId, Effects, Request, Respond
 from broker_sim.core.endpoint import Listener, enabled_mechanisms
+from broker_sim.core.replies import answer_to
 from broker_sim.core.security.bearer import BearerExchange, TokenChecks
 from broker_sim.core.security.mechanisms import (
     Exchange,
@@ -245,14 +246,7 @@ class Logins:
         close = Close(request.connection_id, "its login was refused")
         self._refused[request.connection_id] = (close,)
         if message is not None:
-            answer = Respond(
-                request.connection_id,
-                request.correlation_id,
-                request.api_key,
-                request.api_version,
-                message,
-            )
-            self._refused[request.connection_id] = (answer, close)
+            self._refused[request.connection_id] = (answer_to(request, message), close)
         effects.set_timer(
             LOGIN_TIMER,
             str(request.connection_id),
