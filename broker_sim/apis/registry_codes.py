@@ -62,6 +62,17 @@ class OperationType(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Node:
+    """A node; the owner is a session, or NO_SESSION for a persistent node."""
+
+    data: bytes
+    version: int
+    owner_session_id: int
+    zxid: int
+    """Zxid of its last change."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeChange:
     """Check or change in a multi; `version` is the expected version, or ANY_VERSION."""
 

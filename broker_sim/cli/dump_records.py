@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from broker_sim.core.controller.credentials import SECRET_FIELDS
 from broker_sim.core.coordinator.codec import CorruptRecord
 from broker_sim.core.group import log_records as group_records
 from broker_sim.core.transaction import log_records as transaction_records
@@ -17,8 +18,6 @@ PLAIN = "none"
 GROUPS = "offsets"
 TRANSACTIONS = "transaction-log"
 METADATA = "cluster-metadata"
-SECRET_FIELDS = frozenset({"salt", "stored_key", "server_key"})
-"""Fields of a SCRAM user's record that a dump hides."""
 
 _FOLDERS = {
     "__consumer_offsets-": GROUPS,

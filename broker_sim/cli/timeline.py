@@ -17,7 +17,6 @@ from pathlib import Path
 from broker_sim.cli.printing import EXIT_OK, EXIT_REFUSED, Output, Table, write_error
 from broker_sim.cli.timeline_cluster import Leaders
 from broker_sim.cli.timeline_logs import (
-    GROUP_TOPIC,
     Marker,
     StateRecord,
     TransactionHistory,
@@ -28,7 +27,7 @@ from broker_sim.cli.timeline_logs import (
 from broker_sim.cli.timeline_svg import Event, Picture, draw
 from broker_sim.core.transaction.states import COMPLETED, PREPARED, TransactionState
 from txnlog_kafka.host.sign_of_life import SignOfLife
-from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_kafka.wire.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
 
 PRODUCER, COORDINATOR = "producer", "coordinator"
 _COMMITS = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
@@ -112,8 +111,8 @@ def picture_of(
     )
     # The lanes, in their order: producer, coordinators, partitions of topics, then of groups.
     drawn = _Drawn(picture, leaders, last.folder.name)
-    topics = [p for p in written if p.topic != GROUP_TOPIC]
-    groups = [p for p in written if p.topic == GROUP_TOPIC]
+    topics = [p for p in written if p.topic != GROUP_METADATA_TOPIC]
+    groups = [p for p in written if p.topic == GROUP_METADATA_TOPIC]
     coordinators = [drawn.coordinator(record.leader_epoch) for record in history.records]
     coordinators += [drawn.coordinator(m.coordinator_epoch) for m in _markers(written).values()]
     lanes = [PRODUCER, *coordinators]
@@ -173,7 +172,7 @@ class _Drawn:
     def _lanes(self, partition: TopicPartition, left: Written, leader_epoch: int) -> list[str]:
         folder = f"{partition.topic}-{partition.partition}"
         names = [str(partition)]
-        if partition.topic == GROUP_TOPIC and left.offsets:
+        if partition.topic == GROUP_METADATA_TOPIC and left.offsets:
             names = [f"group {group}" for group in dict.fromkeys(g for g, *_ in left.offsets)]
         return [self.leaders.lane(name, folder, leader_epoch) for name in names]
 

@@ -25,10 +25,11 @@ from broker_sim.core.transaction.log_records import decode_key, decode_value
 from broker_sim.core.transaction.metadata import TransactionMetadata
 from broker_sim.core.transaction.states import BEGUN, COMPLETED, PREPARED, TransactionState
 from txnlog_kafka.wire.records import BatchHeader
-from txnlog_kafka.wire.topic_partition import TopicPartition
-
-TRANSACTION_TOPIC = "__transaction_state"
-GROUP_TOPIC = "__consumer_offsets"
+from txnlog_kafka.wire.topic_partition import (
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class TransactionHistory:
 def find_stories(root: Path) -> dict[str, list[TransactionHistory]]:
     """Return the transactions by transactional id, oldest first. Raises OSError."""
     by_id: dict[str, list[StateRecord]] = {}
-    for folder in replicas_of(root, f"**/{TRANSACTION_TOPIC}-*"):
+    for folder in replicas_of(root, f"**/{TRANSACTION_STATE_TOPIC}-*"):
         for header, batch in _batches(folder):
             if header.is_control:
                 continue
@@ -146,7 +147,7 @@ def _passages(folder: Path, history: TransactionHistory) -> Iterator[Written]:
             continue
         if not header.is_control:
             open_one.batches.append(header)
-            if folder.name.startswith(f"{GROUP_TOPIC}-"):
+            if folder.name.startswith(f"{GROUP_METADATA_TOPIC}-"):
                 open_one.offsets += _offsets(header, batch)
             continue
         fields = next((decode_control(r) for r in plain_records(header, batch)), {})

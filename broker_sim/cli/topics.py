@@ -225,8 +225,8 @@ def delete_topics(cluster: Cluster, arguments: argparse.Namespace) -> Output:
         timeout_ms=arguments.timeout_ms,
     )
     answer = cluster.change(message, f"deleting topics {', '.join(names)}")
-    output = _done([])
     rows: list[list[Any]] = []
+    output = _done(rows)
     for result in sorted(answer.responses, key=lambda each: names.index(each.name)):
         code = result.error_code
         missing = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -235,7 +235,6 @@ def delete_topics(cluster: Cluster, arguments: argparse.Namespace) -> Output:
             output.refusals.append(refusal(doing, code, result.error_message))
             continue
         rows.append([result.name, "missing" if missing else "deleted"])
-    output.tables = _done(rows).tables
     return output
 
 

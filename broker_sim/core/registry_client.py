@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from broker_sim.apis import OWN_API_VERSION, OWN_APIS, RegistryApiKey
-from broker_sim.apis.registry_codes import NO_SESSION, NodeChange, RegistryError
+from broker_sim.apis.registry_codes import NO_SESSION, Node, NodeChange, RegistryError
 from broker_sim.core.effects import Effects
 from broker_sim.core.peers import Peers
 from broker_sim.core.replies import Reply
@@ -40,22 +40,10 @@ class SessionAnswer:
 
 @dataclass(frozen=True, slots=True)
 class MultiAnswer:
-    """`error` is that of the operation that failed; versions are those after the multi."""
+    """`error` is that of the operation that failed."""
 
     error: RegistryError
     zxid: int
-    results: tuple[tuple[RegistryError, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class NodeAnswer:
-    """Node of the registry; `owner_session_id` is NO_SESSION for a persistent node."""
-
-    data: bytes
-    version: int
-    owner_session_id: int
-    zxid: int
-    """Zxid of its last change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +126,7 @@ class RegistryClient:
         self,
         paths: Sequence[str],
         prefix: str | None,
-        reply: Reply[tuple[Position, Mapping[str, NodeAnswer]] | None],
+        reply: Reply[tuple[Position, Mapping[str, Node]] | None],
         effects: Effects,
     ) -> None:
         """Get the nodes at the paths and under the prefix, and the position to wait from."""
@@ -238,17 +226,16 @@ def _error(message: Message) -> RegistryError:
 
 
 def _read_multi(message: Message) -> MultiAnswer:
-    results = tuple((_error(each), each.node_version) for each in message.results)
-    return MultiAnswer(_error(message), message.zxid, results)
+    return MultiAnswer(_error(message), message.zxid)
 
 
 def _read_position(message: Message) -> Position:
     return Position(_error(message), message.zxid, message.log_end_offset)
 
 
-def _read_nodes(message: Message) -> tuple[Position, Mapping[str, NodeAnswer]]:
+def _read_nodes(message: Message) -> tuple[Position, Mapping[str, Node]]:
     nodes = {
-        each.path: NodeAnswer(bytes(each.data), each.node_version, each.owner_session_id, each.zxid)
+        each.path: Node(bytes(each.data), each.node_version, each.owner_session_id, each.zxid)
         for each in message.nodes
     }
     return _read_position(message), nodes

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from broker_sim.apis.registry_codes import Node
 from txnlog_kafka.wire.decoder import decode_message
 from txnlog_kafka.wire.encoder import encode_message
 from txnlog_kafka.wire.structs import message_class
@@ -19,17 +20,6 @@ ELEMENTS_MAX = 1 << 31
 """The bytes that are read here were written here: the file's size is limit enough."""
 
 _RegistryChange = message_class("RegistryChange", __package__)
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A node; the owner is a session, or NO_SESSION for a persistent node."""
-
-    data: bytes
-    version: int
-    owner_session_id: int
-    zxid: int
-    """Zxid of its last change."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,12 @@ from broker_sim.apis.registry_codes import (
     ANY_VERSION,
     CONTROLLER_EPOCH_PATH,
     NO_SESSION,
+    Node,
     NodeChange,
     OperationType,
     RegistryError,
 )
-from broker_sim.registry.changes import Node, NodesChanged
+from broker_sim.registry.changes import NodesChanged
 
 
 @dataclass(frozen=True, slots=True)

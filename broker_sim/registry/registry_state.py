@@ -5,10 +5,9 @@ Soft state is not kept: when a session was last heard of, and which requests wai
 
 from __future__ import annotations
 
-from broker_sim.apis.registry_codes import CONTROLLER_EPOCH_PATH
+from broker_sim.apis.registry_codes import CONTROLLER_EPOCH_PATH, Node
 from broker_sim.registry.changes import (
     Change,
-    Node,
     NodesChanged,
     RecordsAppended,
     SessionClosed,

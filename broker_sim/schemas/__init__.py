@@ -6,37 +6,29 @@ the members of a group tell each other is in `txnlog_kafka.wire.schemas`.
 
 from __future__ import annotations
 
+from functools import partial
+
 from txnlog_kafka.wire.structs import message_class
 
-TransactionLogKey = message_class("TransactionLogKey", __name__)
-TransactionLogValue = message_class("TransactionLogValue", __name__)
-OffsetCommitKey = message_class("OffsetCommitKey", __name__)
-OffsetCommitValue = message_class("OffsetCommitValue", __name__)
-GroupMetadataKey = message_class("GroupMetadataKey", __name__)
-GroupMetadataValue = message_class("GroupMetadataValue", __name__)
+_own = partial(message_class, package=__name__)
+
+TransactionLogKey = _own("TransactionLogKey")
+TransactionLogValue = _own("TransactionLogValue")
+OffsetCommitKey = _own("OffsetCommitKey")
+OffsetCommitValue = _own("OffsetCommitValue")
+GroupMetadataKey = _own("GroupMetadataKey")
+GroupMetadataValue = _own("GroupMetadataValue")
 ConsumerProtocolAssignment = message_class("ConsumerProtocolAssignment")
 ConsumerProtocolSubscription = message_class("ConsumerProtocolSubscription")
-ConsumerGroupMetadataKey = message_class("ConsumerGroupMetadataKey", __name__)
-ConsumerGroupMetadataValue = message_class("ConsumerGroupMetadataValue", __name__)
-ConsumerGroupMemberMetadataKey = message_class("ConsumerGroupMemberMetadataKey", __name__)
-ConsumerGroupMemberMetadataValue = message_class("ConsumerGroupMemberMetadataValue", __name__)
-ConsumerGroupTargetAssignmentMetadataKey = message_class(
-    "ConsumerGroupTargetAssignmentMetadataKey", __name__
-)
-ConsumerGroupTargetAssignmentMetadataValue = message_class(
-    "ConsumerGroupTargetAssignmentMetadataValue", __name__
-)
-ConsumerGroupTargetAssignmentMemberKey = message_class(
-    "ConsumerGroupTargetAssignmentMemberKey", __name__
-)
-ConsumerGroupTargetAssignmentMemberValue = message_class(
-    "ConsumerGroupTargetAssignmentMemberValue", __name__
-)
-ConsumerGroupCurrentMemberAssignmentKey = message_class(
-    "ConsumerGroupCurrentMemberAssignmentKey", __name__
-)
-ConsumerGroupCurrentMemberAssignmentValue = message_class(
-    "ConsumerGroupCurrentMemberAssignmentValue", __name__
-)
-ConsumerGroupRegularExpressionKey = message_class("ConsumerGroupRegularExpressionKey", __name__)
-ConsumerGroupRegularExpressionValue = message_class("ConsumerGroupRegularExpressionValue", __name__)
+ConsumerGroupMetadataKey = _own("ConsumerGroupMetadataKey")
+ConsumerGroupMetadataValue = _own("ConsumerGroupMetadataValue")
+ConsumerGroupMemberMetadataKey = _own("ConsumerGroupMemberMetadataKey")
+ConsumerGroupMemberMetadataValue = _own("ConsumerGroupMemberMetadataValue")
+ConsumerGroupTargetAssignmentMetadataKey = _own("ConsumerGroupTargetAssignmentMetadataKey")
+ConsumerGroupTargetAssignmentMetadataValue = _own("ConsumerGroupTargetAssignmentMetadataValue")
+ConsumerGroupTargetAssignmentMemberKey = _own("ConsumerGroupTargetAssignmentMemberKey")
+ConsumerGroupTargetAssignmentMemberValue = _own("ConsumerGroupTargetAssignmentMemberValue")
+ConsumerGroupCurrentMemberAssignmentKey = _own("ConsumerGroupCurrentMemberAssignmentKey")
+ConsumerGroupCurrentMemberAssignmentValue = _own("ConsumerGroupCurrentMemberAssignmentValue")
+ConsumerGroupRegularExpressionKey = _own("ConsumerGroupRegularExpressionKey")
+ConsumerGroupRegularExpressionValue = _own("ConsumerGroupRegularExpressionValue")

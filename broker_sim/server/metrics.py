@@ -26,10 +26,10 @@ from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import iter_batches
+from txnlog_kafka.wire.topic_partition import METADATA_TOPIC
 
 TOPIC_METRICS = "kafka_server_brokertopicmetrics"
 CONTROLLER_METRICS = "kafka_controller_controllerstats"
-METADATA_TOPIC = "__cluster_metadata"
 _Sample = tuple[dict[str, str], float]
 
 

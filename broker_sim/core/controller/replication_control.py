@@ -110,9 +110,9 @@ class ReplicationControl:
 
         The answer is STALE_BROKER_EPOCH, or one result for each change, in their order.
         """
-        error = self._check_broker_epoch(broker_id, broker_epoch)
-        if error is not ErrorCode.NONE:
-            return Decision([], error)
+        known = self._image.brokers.get(broker_id)
+        if known is None or known.epoch != broker_epoch:
+            return Decision([], ErrorCode.STALE_BROKER_EPOCH)
         draft = self._draft()
         altered = [self._alter_one(draft, broker_id, change) for change in changes]
         return Decision(draft.records, altered)
@@ -223,12 +223,6 @@ class ReplicationControl:
 
     def _draft(self) -> Draft:
         return Draft(self._image, self._config)
-
-    def _check_broker_epoch(self, broker_id: int, broker_epoch: int) -> ErrorCode:
-        known = self._image.brokers.get(broker_id)
-        if known is None or known.epoch != broker_epoch:
-            return ErrorCode.STALE_BROKER_EPOCH
-        return ErrorCode.NONE
 
 
 def _leave_isrs(draft: Draft, broker_id: int) -> None:

@@ -82,7 +82,7 @@ class TopicAdmin:
         assignments: Sequence[tuple[int, Sequence[int]]] = (),
         configs: Mapping[str, str | None] | None = None,
     ) -> Topic:
-        """The topic that `create` would make. Raises TopicRefused; changes nothing.
+        """The topic that `create_all` would make. Raises TopicRefused; changes nothing.
 
         Checked in the order of Kafka's `ReplicationControlManager`: a topic that exists comes
         before a name that collides, and configurations come before counts. `assignments` are
@@ -112,10 +112,6 @@ class TopicAdmin:
         topic_id = uuid.UUID(int=self._rng.getrandbits(128), version=4)
         return Topic(name, topic_id, count, parsed, image.broker_epoch, placed)
 
-    def create(self, topic: Topic, effects: Effects) -> None:
-        """Make a planned topic real."""
-        self.create_all([topic], effects)
-
     def create_all(self, topics: Sequence[Topic], effects: Effects) -> None:
         """Make planned topics real: all of them, or after a crash none."""
         if topics:
@@ -139,7 +135,7 @@ class TopicAdmin:
             return False
         if self._space.is_low:
             return False
-        self.create(self.plan(name), effects)
+        self.create_all([self.plan(name)], effects)
         return True
 
     def delete(self, topic: Topic, effects: Effects) -> None:

@@ -7,13 +7,15 @@ the handler checks them with `may` or `may_any`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 from broker_sim.apis import AnyApiKey, BrokerApiKey
 from broker_sim.core.controller.acls import CLUSTER_NAME, AclOperation, ResourceType
 from broker_sim.core.effects import Request
 from broker_sim.core.parts import BrokerParts
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import check
 from txnlog_kafka.wire.messages import ApiKey
 
@@ -159,3 +161,12 @@ def authorized_operations(
         return 0
     found = parts.authorizer.operations(request, resource_type, name)
     return sum(1 << operation for operation in found)
+
+
+def add_group_operations(parts: BrokerParts, request: Request, groups: Iterable[Any]) -> None:
+    """Add the authorized operations to each described group that has no error."""
+    for group in groups:
+        if group.error_code == ErrorCode.NONE:
+            group.authorized_operations = authorized_operations(
+                parts, request, GROUP, group.group_id
+            )

@@ -136,12 +136,8 @@ def _of_elections(answer: Any, message: Any, fields: dict[str, Any]) -> Message:
     )
 
 
-def _of_reassignments(answer: Any, _message: Any, fields: dict[str, Any]) -> Message:
-    return answer(responses=[], **fields)
-
-
-def _of_listing(answer: Any, _message: Any, fields: dict[str, Any]) -> Message:
-    return answer(topics=[], **fields)
+def _of_all(answer: Any, _message: Any, fields: dict[str, Any]) -> Message:
+    return answer(**fields)
 
 
 FORWARDED: Mapping[ApiKey, _Refuse] = {
@@ -155,7 +151,7 @@ FORWARDED: Mapping[ApiKey, _Refuse] = {
     _K.ALTER_USER_SCRAM_CREDENTIALS: _of_users,
     _K.ALTER_CLIENT_QUOTAS: _of_quotas,
     _K.ELECT_LEADERS: _of_elections,
-    _K.ALTER_PARTITION_REASSIGNMENTS: _of_reassignments,
-    _K.LIST_PARTITION_REASSIGNMENTS: _of_listing,
+    _K.ALTER_PARTITION_REASSIGNMENTS: _of_all,
+    _K.LIST_PARTITION_REASSIGNMENTS: _of_all,
 }
 """Forwarded APIs, with the function that refuses each as a whole."""

@@ -5,17 +5,20 @@ The coordinator of the transaction may be on any broker.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from broker_sim.core.effects import Effects
+from broker_sim.apis import AnyApiKey
+from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._lookup import leader_of
-from broker_sim.core.parts import BrokerParts
+from broker_sim.core.parts import BrokerParts, respond
 from broker_sim.core.replies import Reply
+from broker_sim.core.transaction import ProducerIdResult
 from broker_sim.core.transaction.metadata import TRANSACTION_VERSION_2
 from broker_sim.core.transaction.verifier import Question
 from txnlog_kafka.wire.error_codes import ErrorCode
+from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_kafka.wire.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 
 
@@ -84,11 +87,31 @@ def join_transaction(
     return reply(verdicts, effects)
 
 
-def fenced_error(error: ErrorCode, api_version: int, *, known_from: int) -> ErrorCode:
-    """PRODUCER_FENCED as clients before `known_from` know it: INVALID_PRODUCER_EPOCH (KIP-588)."""
-    if error is ErrorCode.PRODUCER_FENCED and api_version < known_from:
+_KNOWS_FENCED: Mapping[AnyApiKey, int] = {
+    ApiKey.INIT_PRODUCER_ID: 4,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 2,
+    ApiKey.ADD_OFFSETS_TO_TXN: 2,
+    ApiKey.END_TXN: 2,
+}
+"""Versions from which on clients know PRODUCER_FENCED (KIP-588)."""
+
+
+def fenced_error(error: ErrorCode, request: Request) -> ErrorCode:
+    """PRODUCER_FENCED as the client knows it: an older one as INVALID_PRODUCER_EPOCH."""
+    is_known = request.api_version >= _KNOWS_FENCED[request.api_key]
+    if error is ErrorCode.PRODUCER_FENCED and not is_known:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
+
+
+def respond_with_ids(request: Request, result: ProducerIdResult, effects: Effects) -> None:
+    """Answer InitProducerId or EndTxn: with a producer's id and epoch."""
+    message = APIS[ApiKey(request.api_key)].response(
+        error_code=int(fenced_error(result.error, request)),
+        producer_id=result.producer_id,
+        producer_epoch=result.producer_epoch,
+    )
+    respond(request, message, effects)
 
 
 def flatten(topics: Iterable[Any]) -> list[TopicPartition]:

@@ -14,8 +14,6 @@ from txnlog_kafka.wire.topic_partition import GROUP_METADATA_TOPIC
 
 _Response = APIS[ApiKey.ADD_OFFSETS_TO_TXN].response
 
-FENCED_VERSION = 2
-
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     """Adds the partition of `__consumer_offsets` that holds the group."""
@@ -37,5 +35,4 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
 
 
 def _answer(request: Request, error: ErrorCode, effects: Effects) -> None:
-    error = fenced_error(error, request.api_version, known_from=FENCED_VERSION)
-    respond(request, _Response(error_code=int(error)), effects)
+    respond(request, _Response(error_code=int(fenced_error(error, request))), effects)

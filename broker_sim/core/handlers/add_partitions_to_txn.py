@@ -25,7 +25,6 @@ _TopicResult = _Response.AddPartitionsToTxnTopicResult
 _PartitionResult = _TopicResult.AddPartitionsToTxnPartitionResult
 
 BATCH_VERSION = 4
-FENCED_VERSION = 2
 
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
@@ -36,10 +35,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     partitions = flatten(message.v3_and_below_topics)
 
     def answer(errors: dict[TopicPartition, ErrorCode], effects: Effects) -> None:
-        answers = {
-            partition: fenced_error(error, request.api_version, known_from=FENCED_VERSION)
-            for partition, error in errors.items()
-        }
+        answers = {place: fenced_error(error, request) for place, error in errors.items()}
         results = _topic_results(message.v3_and_below_topics, answers)
         response = _Response(results_by_topic_v3_and_below=results)
         respond(request, response, effects)

@@ -7,12 +7,7 @@ from typing import Any
 from broker_sim.core.effects import Request
 from broker_sim.core.group.consumer_group import ConsumerGroup, ConsumerMember
 from broker_sim.core.group.consumer_records import EpochPartitions, Partitions
-from broker_sim.core.handlers._access import (
-    GROUP,
-    authorized_operations,
-    group_allowed,
-    topic_allowed,
-)
+from broker_sim.core.handlers._access import add_group_operations, group_allowed, topic_allowed
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
@@ -31,11 +26,7 @@ def handle(parts: BrokerParts, request: Request) -> Message:
     message = request.message
     groups = [_group(parts, request, name) for name in dict.fromkeys(message.group_ids)]
     if message.include_authorized_operations:
-        for group in groups:
-            if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = authorized_operations(
-                    parts, request, GROUP, group.group_id
-                )
+        add_group_operations(parts, request, groups)
     return _Response(groups=groups)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from broker_sim.core.effects import Request
 from broker_sim.core.group.requests import GroupDescription
-from broker_sim.core.handlers._access import GROUP, authorized_operations, group_allowed
+from broker_sim.core.handlers._access import add_group_operations, group_allowed
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
@@ -27,11 +27,7 @@ def handle(parts: BrokerParts, request: Request) -> Message:
         for group_id in dict.fromkeys(request.message.groups)
     ]
     if request.api_version >= OPERATIONS_VERSION and request.message.include_authorized_operations:
-        for group in groups:
-            if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = authorized_operations(
-                    parts, request, GROUP, group.group_id
-                )
+        add_group_operations(parts, request, groups)
     return _Response(groups=groups)
 
 

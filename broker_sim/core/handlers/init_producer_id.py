@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker_sim.core.controller.acls import AclOperation
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import (
@@ -10,37 +12,26 @@ from broker_sim.core.handlers._access import (
     may_any,
     transactional_id_allowed,
 )
-from broker_sim.core.handlers._verification import fenced_error
-from broker_sim.core.parts import BrokerParts, respond
+from broker_sim.core.handlers._verification import respond_with_ids
+from broker_sim.core.parts import BrokerParts
 from broker_sim.core.transaction import ProducerIdResult
 from txnlog_kafka.wire.error_codes import ErrorCode
-from txnlog_kafka.wire.messages import APIS, ApiKey, Message
-
-_Response = APIS[ApiKey.INIT_PRODUCER_ID].response
-
-FENCED_VERSION = 4
 
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     """A producer id and epoch; versions 3 and up may carry the ones the client holds (KIP-360)."""
     message = request.message
+    answer = partial(respond_with_ids, request)
     refused = _refused(parts, request)
     if refused is not ErrorCode.NONE:
-        return respond(request, _answer(request, ProducerIdResult(refused)), effects)
+        return answer(ProducerIdResult(refused), effects)
     return parts.transactions.init_producer_id(
         message.transactional_id,
         message.transaction_timeout_ms,
-        lambda result, effects: respond(request, _answer(request, result), effects),
+        answer,
         effects,
         producer_id=message.producer_id,
         producer_epoch=message.producer_epoch,
-    )
-
-
-def _answer(request: Request, result: ProducerIdResult) -> Message:
-    error = fenced_error(result.error, request.api_version, known_from=FENCED_VERSION)
-    return _Response(
-        error_code=int(error), producer_id=result.producer_id, producer_epoch=result.producer_epoch
     )
 
 

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from broker_sim.apis.registry_codes import (
     CONTROLLER_EPOCH_PATH,
     NO_SESSION,
+    Node,
     NodeChange,
     OperationType,
 )
 from broker_sim.core.controller.registrations import BrokerRegistration
-from broker_sim.core.registry_client import NodeAnswer
 
 BROKERS_PREFIX = "/brokers/ids/"
 CONTROLLER_PATH = "/controller"
@@ -25,7 +25,7 @@ NODE_PATHS = (CONTROLLER_PATH, CONTROLLER_EPOCH_PATH)
 """Paths that a broker reads in addition to all registrations."""
 NO_CONTROLLER = -1
 
-Nodes = Mapping[str, NodeAnswer]
+Nodes = Mapping[str, Node]
 
 
 def broker_path(broker_id: int) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from broker_sim.apis.registry_codes import NO_SESSION, RegistryError, registry_of_session
+from broker_sim.apis.registry_codes import NO_SESSION, Node, RegistryError, registry_of_session
 from broker_sim.core.config import DataDirectoryError
 from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.membership.cluster_metadata import ClusterMetadata
@@ -19,7 +19,6 @@ from broker_sim.core.membership.registration import BROKERS_PREFIX, NODE_PATHS
 from broker_sim.core.membership.registry_snapshots import SnapshotReader
 from broker_sim.core.registry_client import (
     MultiAnswer,
-    NodeAnswer,
     Position,
     ReadAnswer,
     RegistryClient,
@@ -50,7 +49,7 @@ class RegistryLink:
 
         `on_progress`: nodes or records were read, or the registry can be asked again.
         """
-        self.nodes: Mapping[str, NodeAnswer] = {}
+        self.nodes: Mapping[str, Node] = {}
         self.is_paused = False
         """A connection was lost a moment ago: nothing is asked now."""
         self._client = client
@@ -230,7 +229,7 @@ class RegistryLink:
         self,
         asked: int,
         known: int,
-        answer: tuple[Position, Mapping[str, NodeAnswer]] | None,
+        answer: tuple[Position, Mapping[str, Node]] | None,
         effects: Effects,
     ) -> None:
         self._asking.discard("nodes")

@@ -7,9 +7,9 @@ import copy
 import pytest
 from support.core.registry_build import RegistryHost
 
-from broker_sim.apis.registry_codes import NodeChange, OperationType
+from broker_sim.apis.registry_codes import Node, NodeChange, OperationType
 from broker_sim.core.effects import Append, Delete, Truncate, WriteFile
-from broker_sim.registry.changes import Node, NodesChanged, RecordsAppended, decode_change
+from broker_sim.registry.changes import NodesChanged, RecordsAppended, decode_change
 from broker_sim.registry.journal import SNAPSHOT, RegistryDamaged, changes_path
 from broker_sim.registry.registry_state import RegistryState
 from simulation.hosts.disk import SimDisk
