@@ -13,10 +13,9 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from kafka.admin import KafkaAdminClient, NewTopic
 from support.brokers.probe import wait_for, wait_until
 from support.brokers.registry_client import RegistryConnection
-from support.clients.librdkafka import producer, read_topic
+from support.clients.librdkafka import create_topic, producer, read_topic
 from support.raw.raw import Connection
 
 from broker_sim import REGISTRY, ClusterError, LocalCluster
@@ -31,11 +30,8 @@ def port_of(cluster: LocalCluster, broker_id: int) -> int:
 
 
 def ask(port: int) -> object:
-    message = APIS[ApiKey.DESCRIBE_CLUSTER].request(
-        include_cluster_authorized_operations=False, endpoint_type=1
-    )
     with Connection(port) as connection:
-        return connection.ask(message, 1)
+        return connection.ask(APIS[ApiKey.DESCRIBE_CLUSTER].request(), 1)
 
 
 def known_to(cluster: LocalCluster, broker_id: int) -> dict[int, int]:
@@ -138,9 +134,7 @@ class Load:
 
 
 def test_a_rolling_restart_a_kill_and_a_lost_disk_under_load_cost_nothing(cluster):
-    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
-    admin.create_topics([NewTopic("kept", 3, 3)])
-    admin.close()
+    create_topic(cluster.bootstrap_servers, "kept", 3)
     load, ports_of_all = Load(cluster.bootstrap_servers), ports(cluster, 0, 1, 2)
 
     def in_sync_again() -> None:
@@ -190,8 +184,7 @@ sys.exit(main())
 
 def test_after_an_unclean_stop_a_broker_of_a_cluster_reads_its_logs_from_the_medium(cluster):
     """A killed broker reads its logs from the disk, not from the cache, before it serves."""
-    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
-    admin.create_topics([NewTopic("before", 1, 3)])
+    create_topic(cluster.bootstrap_servers, "before")
     writer = producer(cluster.bootstrap_servers, acks="all")
     writer.produce("before", b"paid")
     assert writer.flush(60) == 0
@@ -206,8 +199,7 @@ def test_after_an_unclean_stop_a_broker_of_a_cluster_reads_its_logs_from_the_med
     )
     try:
         assert process.stdout.readline().startswith("READY ")
-        admin.create_topics([NewTopic("after", 1, 3)])
-        admin.close()
+        create_topic(cluster.bootstrap_servers, "after")
         for port in ports(cluster, 0, 1, 2).values():
             wait_until(lambda port=port: in_sync(port) == {(0, 1, 2)}, "all replicas in sync")
     finally:
@@ -224,9 +216,7 @@ def test_brokers_whose_registry_has_lost_its_directory_stop_and_keep_all_until_i
 
     The test follows the errors' advice: it restores the directory.
     """
-    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
-    admin.create_topics([NewTopic("paid", 3, 3)])
-    admin.close()
+    create_topic(cluster.bootstrap_servers, "paid", 3)
     writer = producer(cluster.bootstrap_servers, acks="all")
     for number in range(300):
         writer.produce("paid", str(number).encode(), partition=number % 3)
@@ -322,9 +312,7 @@ def test_when_an_application_is_killed_while_a_broker_is_down_everything_stops(t
     with process:
         servers = process.stdout.readline().strip()
         port = int(servers.split(",")[0].rpartition(":")[2])
-        admin = KafkaAdminClient(bootstrap_servers=servers)
-        admin.create_topics([NewTopic("kept", 6, 3)])
-        admin.close()
+        create_topic(servers, "kept", 6)
         wait_until(lambda: in_sync(port) == {(0, 1, 2)}, "the replicas")
         process.stdin.write("\n")
         process.stdin.flush()

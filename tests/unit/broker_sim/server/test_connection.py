@@ -139,15 +139,17 @@ def transport() -> Transport:
 
 @pytest.fixture
 def connection(owner, transport) -> ClientConnection:
-    made = ClientConnection(owner, 3)
+    return connected(owner, 3, transport)
+
+
+def connected(owner: Owner, number: int, transport: Transport) -> ClientConnection:
+    made = ClientConnection(owner, number)
     made.connection_made(transport)
     return made
 
 
-def frame(correlation_id: int) -> bytes:
-    message = APIS[ApiKey.HEARTBEAT].request(
-        group_id="g", generation_id=1, member_id="m", group_instance_id=None
-    )
+def frame(correlation_id: int, group_id: str = "g") -> bytes:
+    message = APIS[ApiKey.HEARTBEAT].request(group_id=group_id, generation_id=1, member_id="m")
     return encode_request(message, 4, correlation_id, "c")
 
 
@@ -206,8 +208,7 @@ def test_a_peer_that_sends_no_more_gets_the_rest_of_its_answer(connection, trans
 
 def test_who_sends_no_more_and_waits_for_a_long_poll_or_for_nothing_is_closed(owner):
     for data in (b"", frame(1), frame(1)[:-1]):
-        connection = ClientConnection(owner, 3)
-        connection.connection_made(Transport())
+        connection = connected(owner, 3, Transport())
         connection.data_received(data)
         assert not connection.eof_received()
 
@@ -285,12 +286,7 @@ def test_reading_stops_when_enough_waits_behind_a_request(connection, owner, tra
 
 def test_a_large_frame_is_read_to_its_end(connection, owner, transport):
     size = 4 * READ_AHEAD_BYTES
-    data = encode_request(
-        APIS[ApiKey.HEARTBEAT].request(
-            group_id="g" * 30_000, generation_id=1, member_id="m", group_instance_id=None
-        ),
-        4, 1, "c",
-    )  # fmt: skip
+    data = frame(1, "g" * 30_000)
     connection.data_received(struct.pack(">i", size) + data[4:])
     assert transport.reading
     connection.data_received(bytes(size + 4 - len(data)))
@@ -389,9 +385,7 @@ def partial_frame(size: int, received: int) -> bytes:
 @pytest.mark.invariant(73)
 def test_large_requests_share_one_account_and_one_always_goes_on(owner):
     transports = [Transport() for _ in range(3)]
-    members = [ClientConnection(owner, number) for number in range(3)]
-    for member, transport in zip(members, transports, strict=True):
-        member.connection_made(transport)
+    members = [connected(owner, number, each) for number, each in enumerate(transports)]
     for member in members:
         member.data_received(partial_frame(900_000, FREE_BYTES + 90_000))
     assert owner.request_memory.held_bytes == 270_000
@@ -407,9 +401,8 @@ def test_large_requests_share_one_account_and_one_always_goes_on(owner):
 
 def test_who_stalls_with_the_turn_is_closed_while_others_wait(owner):
     transports = [Transport(), Transport()]
-    members = [ClientConnection(owner, number) for number in range(2)]
-    for member, transport in zip(members, transports, strict=True):
-        member.connection_made(transport)
+    members = [connected(owner, number, each) for number, each in enumerate(transports)]
+    for member in members:
         member.data_received(partial_frame(900_000, FREE_BYTES + 150_000))
     owner.request_memory.close_stalled(0.5)
     members[0].data_received(bytes(1))

@@ -36,17 +36,12 @@ def fetch_answer(slices_of: list[list[FileSlice]], version: int) -> Respond:
     topic = response.FetchableTopicResponse
     partitions = [
         topic.PartitionData(
-            partition_index=index, error_code=0, high_watermark=9, last_stable_offset=9,
-            log_start_offset=0, aborted_transactions=None, preferred_read_replica=-1, records=b"",
+            partition_index=index, high_watermark=9, last_stable_offset=9, log_start_offset=0,
+            aborted_transactions=None, records=b"",
         )
         for index in range(len(slices_of))
     ]  # fmt: skip
-    message = response(
-        throttle_time_ms=0,
-        error_code=0,
-        session_id=0,
-        responses=[topic(topic="orders", topic_id=None, partitions=partitions)],
-    )
+    message = response(responses=[topic(topic="orders", topic_id=None, partitions=partitions)])
     fields = tuple(
         RecordsField(partition, tuple(slices))
         for partition, slices in zip(partitions, slices_of, strict=True)

@@ -92,7 +92,11 @@ def answer_bytes(header, **fields) -> bytes:
 
 async def answering(number: int, header, writer: asyncio.StreamWriter) -> None:
     del number
-    writer.write(answer_bytes(header, error_code=0, throttle_time_ms=0))
+    writer.write(answer_bytes(header))
+
+
+async def silent(number: int, header, writer: asyncio.StreamWriter) -> None:
+    """Stays silent."""
 
 
 def heartbeat(correlation_id: int, peer: int = PEER) -> Send:
@@ -363,9 +367,6 @@ def test_requests_to_a_peer_that_does_not_read_wait_outside_the_socket_and_all_a
 def test_more_requests_than_a_peer_may_hold_lose_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers_module, "REQUESTS_MAX", 5)
 
-    async def react(number: int, header, writer: asyncio.StreamWriter) -> None:
-        """Stays silent."""
-
     async def scenario(owner: Owner, peers: PeerConnections, remote: Remote) -> None:
         del remote
         for number in range(6):
@@ -373,13 +374,10 @@ def test_more_requests_than_a_peer_may_hold_lose_it(monkeypatch: pytest.MonkeyPa
         assert await owner.next() == PeerLost(PEER)
         assert owner.is_empty
 
-    run(react, scenario)
+    run(silent, scenario)
 
 
 def test_closed_peers_tell_nobody_and_drop_their_connections() -> None:
-    async def react(number: int, header, writer: asyncio.StreamWriter) -> None:
-        """Stays silent."""
-
     async def scenario(owner: Owner, peers: PeerConnections, remote: Remote) -> None:
         peers.send(heartbeat(0))
         while not remote.headers:
@@ -388,4 +386,4 @@ def test_closed_peers_tell_nobody_and_drop_their_connections() -> None:
         assert await remote.closed.get() == 0
         assert owner.is_empty
 
-    run(react, scenario)
+    run(silent, scenario)

@@ -44,11 +44,8 @@ def port_of(cluster: LocalCluster) -> int:
 
 
 def cluster_id(cluster: LocalCluster) -> str:
-    message = APIS[ApiKey.DESCRIBE_CLUSTER].request(
-        include_cluster_authorized_operations=False, endpoint_type=1
-    )
     with Connection(port_of(cluster)) as connection:
-        return connection.ask(message, 1).cluster_id
+        return connection.ask(APIS[ApiKey.DESCRIBE_CLUSTER].request(), 1).cluster_id
 
 
 def test_a_cluster_keeps_its_port_and_its_data_over_kill_and_restart(cluster):

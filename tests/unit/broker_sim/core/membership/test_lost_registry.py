@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 
 import pytest
 from support.core.broker_build import BrokerOnDisk, request
@@ -62,6 +63,16 @@ def kill_all(cluster: RegistryCluster) -> None:
         cluster.kill(number)
 
 
+def check_each_refuses_to_start(
+    cluster: RegistryCluster, numbers: Iterable[int], message: str, within_ms: int = 500
+) -> None:
+    for number in numbers:
+        cluster.start(number)
+        with pytest.raises(DataDirectoryError, match=message):
+            cluster.run(within_ms)
+        cluster.kill(number)
+
+
 def lose_registry(cluster: RegistryCluster) -> None:
     cluster.put_registry(SimDisk())
 
@@ -71,11 +82,7 @@ def test_brokers_that_start_with_an_empty_registry_refuse_and_remove_nothing(clu
     assert all(b"paid" in each for each in records)
     kill_all(cluster)
     lose_registry(cluster)
-    for number in cluster.brokers:
-        cluster.start(number)
-        with pytest.raises(DataDirectoryError, match=r"says nothing.*the registry"):
-            cluster.run(500)
-        cluster.kill(number)
+    check_each_refuses_to_start(cluster, cluster.brokers, r"says nothing.*the registry")
     assert held(cluster) == records
 
 
@@ -87,11 +94,7 @@ def test_a_new_broker_on_an_empty_registry_makes_another_cluster_and_the_old_one
     cluster.start(0)
     cluster.run(500)
     assert cluster.brokers[0].membership.is_serving
-    for number in (1, 2):
-        cluster.start(number)
-        with pytest.raises(DataDirectoryError, match="two clusters"):
-            cluster.run(500)
-        cluster.kill(number)
+    check_each_refuses_to_start(cluster, (1, 2), "two clusters")
     assert held(cluster)[1:] == records[1:]
 
 
@@ -278,11 +281,8 @@ def test_brokers_that_start_with_an_older_copy_of_the_registry_refuse_until_the_
 ):
     cluster = empty_cluster
     newest = start_with_an_older_registry(cluster)
-    for number in cluster.brokers:
-        cluster.start(number)
-        with pytest.raises(DataDirectoryError, match=r"had read up to \d+: .* older copy"):
-            cluster.run(5_000)
-        cluster.kill(number)
+    message = r"had read up to \d+: .* older copy"
+    check_each_refuses_to_start(cluster, cluster.brokers, message, 5_000)
     assert all(b"paid" in each for each in held(cluster))
     cluster.put_registry(newest)
     start_all(cluster)
