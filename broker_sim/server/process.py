@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker_sim.core.broker import Broker
-from broker_sim.core.config import BrokerConfig, ConfigError, ConfigValue
+from broker_sim.core.config import BrokerConfig, ConfigValue
 from broker_sim.core.data_directory import CLEAN_SHUTDOWN_FILE
 from broker_sim.core.endpoint import (
     Endpoint,
@@ -317,6 +317,3 @@ async def watch_parent(
         await asyncio.sleep(PARENT_POLL_SECONDS)
     _log.info("no client is left, stopping")
     stopping.set()
-
-
-__all__ = ["CannotStart", "ConfigError", "broker_directory", "run"]

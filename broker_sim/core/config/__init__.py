@@ -15,12 +15,11 @@ from broker_sim.core.config.live_config import (
     BrokerConfig,
     ConfigSource,
     check_topic_configs,
-    group_config_sources,
+    config_sources,
     group_config_value,
     parse_group_configs,
     parse_properties,
     parse_topic_config,
-    topic_config_sources,
     topic_config_value,
 )
 from broker_sim.core.config.security import AUTHORIZER, MECHANISMS, OAUTHBEARER
@@ -53,12 +52,11 @@ __all__ = [
     "TopicConfigKey",
     "check_group_limits",
     "check_topic_configs",
+    "config_sources",
     "format_value",
-    "group_config_sources",
     "group_config_value",
     "parse_group_configs",
     "parse_properties",
     "parse_topic_config",
-    "topic_config_sources",
     "topic_config_value",
 ]

@@ -194,14 +194,15 @@ def topic_config_value(
     return entry.key.default if entry.synonym is None else config.value(entry.synonym)
 
 
-def topic_config_sources(
-    name: str, topic_configs: Mapping[str, ConfigValue], config: BrokerConfig
+def config_sources(
+    scope: ConfigSource, name: str, own: Mapping[str, ConfigValue], config: BrokerConfig
 ) -> list[tuple[ConfigSource, str, ConfigValue]]:
-    """(source, option, value) of every place that has a value, the one that counts first."""
-    found: list[tuple[ConfigSource, str, ConfigValue]] = []
-    if name in topic_configs:
-        found.append((ConfigSource.TOPIC, name, topic_configs[name]))
-    synonym = TOPIC_CONFIG[name].synonym
+    """(source, option, value) of every place that has a value, the one that counts first.
+
+    `scope` is TOPIC or GROUP, and `own` has the options that are set for the topic or group.
+    """
+    found = [(scope, name, own[name])] if name in own else []
+    synonym = (TOPIC_CONFIG if scope is ConfigSource.TOPIC else GROUP_CONFIG)[name].synonym
     if synonym is not None:
         found += [(source, synonym, value) for source, value in config.sources(synonym)]
     return found
@@ -222,15 +223,6 @@ def group_config_value(option: str, own: Mapping[str, ConfigValue], config: Brok
     row = GROUP_CONFIG[option]
     value = int(own.get(option, config.value(row.synonym)))
     return max(config.integer(row.minimum), min(value, config.integer(row.maximum)))
-
-
-def group_config_sources(
-    name: str, own: Mapping[str, ConfigValue], config: BrokerConfig
-) -> list[tuple[ConfigSource, str, ConfigValue]]:
-    """(source, option, value) of every place that has a value, the one that counts first."""
-    synonym = GROUP_CONFIG[name].synonym
-    found = [(ConfigSource.GROUP, name, own[name])] if name in own else []
-    return [*found, *((source, synonym, value) for source, value in config.sources(synonym))]
 
 
 def check_topic_configs(topic_configs: Mapping[str, ConfigValue], config: BrokerConfig) -> None:

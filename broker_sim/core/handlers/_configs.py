@@ -11,7 +11,7 @@ from broker_sim.core.config import (
     BrokerConfig,
     ConfigSource,
     ConfigValue,
-    topic_config_sources,
+    config_sources,
 )
 from broker_sim.core.controller.configs import Commit, Resource
 from broker_sim.core.controller.topic_rules import TopicRefused
@@ -35,7 +35,7 @@ def topic_config_source(
     name: str, topic_configs: Mapping[str, ConfigValue], config: BrokerConfig
 ) -> int:
     """Return the source of a topic's effective value."""
-    found = topic_config_sources(name, topic_configs, config)
+    found = config_sources(ConfigSource.TOPIC, name, topic_configs, config)
     return int(found[0][0] if found else ConfigSource.DEFAULT)
 
 

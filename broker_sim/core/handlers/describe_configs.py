@@ -14,9 +14,8 @@ from broker_sim.core.config import (
     ConfigKind,
     ConfigSource,
     ConfigValue,
+    config_sources,
     format_value,
-    group_config_sources,
-    topic_config_sources,
     topic_config_value,
 )
 from broker_sim.core.controller.configs import ALL_BROKERS, Resource
@@ -109,7 +108,7 @@ def _topic_entries(parts: BrokerParts, name: str) -> Iterator[_Entry]:
         yield _Entry(
             TOPIC_CONFIG[option].key,
             topic_config_value(option, topic.configs, parts.config),
-            topic_config_sources(option, topic.configs, parts.config),
+            config_sources(ConfigSource.TOPIC, option, topic.configs, parts.config),
             read_only=False,
         )
 
@@ -118,7 +117,7 @@ def _group_entries(parts: BrokerParts, name: str) -> Iterator[_Entry]:
     """Yield all options of a group, which need not exist."""
     own = parts.image.group_configs.get(name, {})
     for option, row in sorted(GROUP_CONFIG.items()):
-        sources = group_config_sources(option, own, parts.config)
+        sources = config_sources(ConfigSource.GROUP, option, own, parts.config)
         yield _Entry(row.key, sources[0][2], sources, read_only=False)
 
 
