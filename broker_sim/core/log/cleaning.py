@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from broker_sim.core.effects import Delete, Effects, Flush, Storage
+from broker_sim.core.effects import Effects, Flush, Storage
 from broker_sim.core.log.batch_filter import RawRecord, empty_batch, filtered_batch, raw_records
 from broker_sim.core.log.cleanable import Cleanable, group_segments
 from broker_sim.core.log.cleaned_transactions import CleanedTransactions
@@ -32,8 +32,9 @@ from broker_sim.core.log.local_log import LocalLog
 from broker_sim.core.log.offset_map import OffsetMap
 from broker_sim.core.log.producer_state import ProducerStates
 from broker_sim.core.log.reads import collect_aborted
+from broker_sim.core.log.retention import remove_segments
 from broker_sim.core.log.scan import scan_batches
-from broker_sim.core.log.segment import SUFFIXES, Segment
+from broker_sim.core.log.segment import Segment
 from broker_sim.core.log.swap import CLEANED
 from broker_sim.core.log.values import AbortedTransaction
 from txnlog_kafka.wire.invariants import present
@@ -106,8 +107,7 @@ class Cleaning:
     def abandon(self, effects: Effects) -> None:
         """Give the round up: its unfinished files go, what was swapped in stays."""
         if self._target is not None:
-            paths = [self._target.path(suffix) for suffix in SUFFIXES]
-            effects.storage += [Delete(path) for path in paths]
+            remove_segments([self._target], effects)
             self._target = None
 
     # ----------------------------------------------------------------------- the two passes

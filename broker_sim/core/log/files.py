@@ -14,7 +14,6 @@ DELETED_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 TRUNCATION_SUFFIX = ".truncation"
 _NAME_BYTES_MAX = 255
-_SMALL_FILE_BYTES = 1 << 20
 _TOPIC_ID = re.compile(r"^topic_id: (\S+)$", re.MULTILINE)
 
 
@@ -68,11 +67,6 @@ def decode_partition_metadata(data: bytes) -> bytes | None:
     except (binascii.Error, ValueError):
         return None
     return topic_id if len(topic_id) == 16 else None
-
-
-def read_small(storage: Storage, path: str) -> bytes:
-    """A whole small file; b"" when absent."""
-    return storage.read(path, 0, _SMALL_FILE_BYTES)
 
 
 def read_whole(storage: Storage, path: str) -> bytes | None:

@@ -7,8 +7,9 @@ files in order, belongs to `recovery`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from broker_sim.core.effects import Delete, Effects, Storage
 from broker_sim.core.log import files, segment_states
@@ -142,6 +143,12 @@ def offsets_of(names: Sequence[str], suffix: str) -> list[int]:
     return sorted(int(m.group(1)) for m in matches if m is not None and m.group(2) == suffix)
 
 
+def with_next_bases(segments: Sequence[Segment]) -> Iterator[tuple[Segment, int | None]]:
+    """Each segment with the base offset of the next; None for the last."""
+    next_bases = (segment.base_offset for segment in segments[1:])
+    return zip_longest(segments, next_bases)
+
+
 def open_segments(loading: Loading, bases: list[int]) -> None:
     """Each segment as far as it is known flushed, which may be nothing of it."""
     path = loading.path(segment_states.FILE_NAME)
@@ -155,12 +162,11 @@ def open_segments(loading: Loading, bases: list[int]) -> None:
         ends = [state.next_offset for state in loading.states.values()]
         loading.epochs.truncate_end(max(ends, default=0))
     is_good = decoded is not None and not loading.truncates
-    for base, next_base in zip(bases, [*bases[1:], None], strict=True):
-        segment = Segment(
-            loading.folder.directory, base, loading.folder.config.index_interval_bytes
-        )
-        loading.segments.append(segment)
-        state = loading.states.get(base)
+    folder = loading.folder
+    interval_bytes = folder.config.index_interval_bytes
+    loading.segments += [Segment(folder.directory, base, interval_bytes) for base in bases]
+    for segment, next_base in with_next_bases(loading.segments):
+        state = loading.states.get(segment.base_offset)
         if state is None:
             continue
         if not loading.truncates and _is_usable(loading, segment, state, next_base):

@@ -1,7 +1,7 @@
 """Partition log of this broker: append, read, high watermark, last stable offset, retention.
 
-`PartitionLog` decides. Segments and files are in `local_log`, reading is in `log_reader`, and the
-state of producers is in `producer_state`.
+`PartitionLog` decides. Segments and files are in `local_log`, the walks of a read in `reads`, and
+the state of producers is in `producer_state`.
 
 Sources: Kafka's `UnifiedLog`. Not here: tiered storage, and decoding of records on the hot path
 (except for the keys of a compacted topic).
@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from broker_sim.core.effects import Delete, Effects, Flush
+from broker_sim.core.effects import Delete, Effects, FileSlice, Flush
 from broker_sim.core.log import cut_damage, loading, recovery, retention
 from broker_sim.core.log.appends import check_producers, not_appended, stamp
 from broker_sim.core.log.cleanable import Cleanable, find_cleanable
@@ -20,13 +20,13 @@ from broker_sim.core.log.cleaning import CleanerLimits, Cleaning
 from broker_sim.core.log.compression import Decompress
 from broker_sim.core.log.config import LogConfig
 from broker_sim.core.log.local_log import LocalLog
-from broker_sim.core.log.log_reader import LogReader
 from broker_sim.core.log.producer_state import check_marker
-from broker_sim.core.log.reads import ReadRange
+from broker_sim.core.log.reads import ReadRange, batches_from, collect_aborted, collect_slices
 from broker_sim.core.log.swap import finish_swaps
-from broker_sim.core.log.timestamps import ReadBudget
+from broker_sim.core.log.timestamps import ReadBudget, find_timestamp
 from broker_sim.core.log.validation import IncomingBatch, parse_append
 from broker_sim.core.log.values import (
+    AbortedTransaction,
     AppendOrigin,
     AppendResult,
     LogRead,
@@ -38,6 +38,7 @@ from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import check
 from txnlog_kafka.wire.records import (
     BatchHeader,
+    CorruptBatch,
     TransactionMarker,
     encode_marker,
     parse_header,
@@ -58,7 +59,7 @@ class PartitionLog:
         """The high watermark follows the log end; in a cluster it is moved from outside."""
         self._codecs = folder.codecs
         self._local = LocalLog(folder, loaded)
-        self._reader = LogReader(self._local)
+        self._reported_damage: set[str] = set()
         self._producers = loaded.producers
         self._log_start_offset = loaded.log_start_offset
         self.verification = VerificationStates(self._producers)
@@ -159,13 +160,35 @@ class PartitionLog:
         there. With `at_least_one_batch` the first batch is given though it is over `max_bytes`
         (KIP-74).
         """
-        wanted, stable = None, self.last_stable_offset
-        if self.log_start_offset <= start_offset <= self.log_end_offset:
-            end_offset = stable if read_committed else self.high_watermark
-            end_offset = self.log_end_offset if to_log_end else end_offset
-            wanted = ReadRange(start_offset, end_offset, max_bytes, at_least_one_batch)
+        local, stable = self._local, self.last_stable_offset
         offsets = (self.high_watermark, stable, self.log_start_offset)
-        return self._reader.read(wanted, offsets, read_committed=read_committed)
+        if not self.log_start_offset <= start_offset <= self.log_end_offset:
+            return LogRead(ErrorCode.OFFSET_OUT_OF_RANGE, (), None, *offsets, 0)
+        end_offset = stable if read_committed else self.high_watermark
+        end_offset = self.log_end_offset if to_log_end else end_offset
+        error, report = ErrorCode.NONE, ""
+        slices: tuple[FileSlice, ...] = ()
+        aborted: tuple[AbortedTransaction, ...] | None = None
+        if read_committed or start_offset < end_offset:
+            wanted = ReadRange(start_offset, end_offset, max_bytes, at_least_one_batch)
+            try:
+                slices, next_offset = collect_slices(local.segments, wanted, local.storage)
+                if read_committed:
+                    rebuild = local.rebuild_aborted
+                    aborted = collect_aborted(local.segments, start_offset, next_offset, rebuild)
+            except CorruptBatch as corrupt:
+                slices = ()
+                error, report = ErrorCode.CORRUPT_MESSAGE, self._report_damage(corrupt)
+        size_bytes = sum(part.length for part in slices)
+        return LogRead(error, slices, aborted, *offsets, size_bytes, report)
+
+    def _report_damage(self, corrupt: CorruptBatch) -> str:
+        """The damage, the first time that it is met; "" later."""
+        report = str(corrupt)
+        if report in self._reported_damage:
+            return ""
+        self._reported_damage.add(report)
+        return report
 
     def offset_for_timestamp(
         self,
@@ -175,16 +198,25 @@ class PartitionLog:
     ) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record that is not older; None when all are.
 
-        Looks up to the log end: the caller compares with the high watermark or the LSO.
+        Looks up to the log end: the caller compares with the high watermark or the LSO. In a
+        compressed batch the answer is as coarse as the batch unless `decompress` is given, and
+        everywhere when the `budget`, which several lookups may share, is used up.
+        Raises CorruptBatch when the file is damaged where it must be read.
         """
-        start = self.log_start_offset
-        return self._reader.offset_for_timestamp(timestamp_ms, start, decompress, budget)
+        return find_timestamp(
+            self._local.segments,
+            timestamp_ms,
+            start_offset=self.log_start_offset,
+            storage=self._local.storage,
+            decompress=decompress,
+            budget=budget or ReadBudget(),
+        )
 
     def max_timestamp_offset(
         self, decompress: Decompress | None = None, budget: ReadBudget | None = None
     ) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record with the highest timestamp (KIP-734)."""
-        newest = self._reader.max_timestamp()
+        newest = max(segment.max_timestamp for segment in self._local.segments)
         return None if newest < 0 else self.offset_for_timestamp(newest, decompress, budget)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
@@ -203,7 +235,7 @@ class PartitionLog:
         For loading a coordinator: valid while the files hold all appends, so at start, before
         anything is appended in the same step. Raises CorruptBatch at damaged bytes.
         """
-        return self._reader.batches(start_offset)
+        return batches_from(self._local.segments, start_offset, self._local.storage)
 
     # ----------------------------------------------------------------------- appending
 
@@ -301,13 +333,9 @@ class PartitionLog:
         self, header: BatchHeader, marker: TransactionMarker | None, effects: Effects
     ) -> None:
         self.verification.replay(header)
-        completed = self._producers.replay(header, marker)
-        if completed is None:
-            return
-        if completed.aborted:
-            stable_offset = self._producers.last_stable_offset_after(completed)
-            self._local.append_aborted(completed.index_entry(stable_offset), effects)
-        self._producers.complete(completed)
+        aborted = self._producers.replay(header, marker)
+        if aborted is not None:
+            self._local.append_aborted(aborted, effects)
 
     # ----------------------------------------------------------------------- segments
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from broker_sim.core.log.values import (
@@ -124,21 +125,6 @@ class ProducerStateEntry:
         if producer_epoch != self.producer_epoch:
             self.producer_epoch = producer_epoch
             self.batches = ()
-
-
-class CompletedTransaction(NamedTuple):
-    """A marker has ended a transaction with data. Offsets are inclusive."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    aborted: bool
-
-    def index_entry(self, last_stable_offset: int) -> AbortedTransaction:
-        """For the index; the offset is what the LSO became by the marker."""
-        return AbortedTransaction(
-            self.producer_id, self.first_offset, self.last_offset, last_stable_offset
-        )
 
 
 # --------------------------------------------------------------------------- checks
@@ -268,10 +254,11 @@ class ProducerStates:
 
     def replay(
         self, header: BatchHeader, marker: TransactionMarker | None
-    ) -> CompletedTransaction | None:
+    ) -> AbortedTransaction | None:
         """A batch with a producer id is in the log; `marker` is what a control batch carries.
 
-        A control batch without a marker (emptied, or of another type) changes nothing.
+        Return the index entry of an ABORT that ended a transaction with data. A control batch
+        without a marker (emptied, or of another type) changes nothing.
         """
         if header.is_control and marker is None:
             return None
@@ -285,21 +272,20 @@ class ProducerStates:
         first_offset = entry.replay_marker(marker, header.max_timestamp)
         if first_offset is None:
             return None
-        aborted = marker.marker_type is MarkerType.ABORT
-        return CompletedTransaction(header.producer_id, first_offset, header.last_offset, aborted)
+        ended = self._complete(header.producer_id, first_offset, header.last_offset)
+        return ended if marker.marker_type is MarkerType.ABORT else None
 
-    def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """Return the LSO after this marker: the first offset of the next undecided transaction."""
-        for first_offset, producer_id in self._ongoing.items():
-            if producer_id != completed.producer_id:
-                return first_offset
-        return completed.last_offset + 1
+    def _complete(self, producer_id: int, first: int, last: int) -> AbortedTransaction:
+        """The transaction is decided; it is stable when the high watermark passes the marker.
 
-    def complete(self, completed: CompletedTransaction) -> None:
-        """The transaction is decided; it is stable when the high watermark passes the marker."""
-        owner = self._ongoing.pop(completed.first_offset, None)
-        check(owner == completed.producer_id, "ended a transaction that is not open", txn=completed)
-        self._unreplicated[completed.first_offset] = completed.last_offset
+        Return its index entry for an abort: the LSO after the marker is the first offset of the
+        next undecided transaction. Offsets are inclusive.
+        """
+        owner = self._ongoing.pop(first, None)
+        ended = AbortedTransaction(producer_id, first, last, next(iter(self._ongoing), last + 1))
+        check(owner == producer_id, "ended a transaction that is not open", txn=ended)
+        self._unreplicated[first] = last
+        return ended
 
     def end_open(self, last_offset: int) -> Iterator[AbortedTransaction]:
         """Batches up to the offset are lost, perhaps markers: all undecided transactions end here.
@@ -309,10 +295,7 @@ class ProducerStates:
         """
         for first_offset, producer_id in list(self._ongoing.items()):
             self.entries[producer_id].current_txn_first_offset = None
-            completed = CompletedTransaction(producer_id, first_offset, last_offset, aborted=True)
-            stable = self.last_stable_offset_after(completed)
-            yield completed.index_entry(stable)
-            self.complete(completed)
+            yield self._complete(producer_id, first_offset, last_offset)
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Forget the decided transactions whose marker is replicated."""
@@ -324,11 +307,7 @@ class ProducerStates:
 
     def first_unstable_offset(self) -> int | None:
         """The first offset of the oldest transaction that is undecided or not replicated."""
-        if not self._ongoing and not self._unreplicated:
-            return None
-        oldest = next(iter(self._ongoing), None)
-        candidates = [*self._unreplicated] if oldest is None else [oldest, *self._unreplicated]
-        return min(candidates)
+        return min((*islice(self._ongoing, 1), *self._unreplicated), default=None)
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int | None = None) -> bool:
         """An undecided transaction of this producer (in this epoch) has data here."""

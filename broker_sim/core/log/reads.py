@@ -26,7 +26,7 @@ class ReadRange:
 
 def segments_from(segments: Sequence[Segment], start_offset: int) -> Sequence[Segment]:
     """The segment that holds the offset and all later ones."""
-    first = bisect_right(segments, start_offset, key=_base_offset) - 1
+    first = bisect_right(segments, start_offset, key=lambda segment: segment.base_offset) - 1
     return segments[max(first, 0) :]
 
 
@@ -42,17 +42,17 @@ def collect_slices(
     next_offset = wanted.start_offset
     left_bytes = wanted.max_bytes
     try:
-        for part in _parts(segments, wanted, storage):
-            limit = min(part.end, part.start + left_bytes)
-            end, reached = part.segment.slice_end(part.start, limit, storage)
-            if end == part.start and not slices and wanted.at_least_one_batch:
-                limit = part.segment.batch_end(part.start, storage)
-                end, reached = part.segment.slice_end(part.start, limit, storage)
-            if end > part.start:
-                slices.append(FileSlice(part.segment.path(), part.start, end - part.start))
+        for segment, start, part_end in _parts(segments, wanted, storage):
+            limit = min(part_end, start + left_bytes)
+            end, reached = segment.slice_end(start, limit, storage)
+            if end == start and not slices and wanted.at_least_one_batch:
+                limit = segment.batch_end(start, storage)
+                end, reached = segment.slice_end(start, limit, storage)
+            if end > start:
+                slices.append(FileSlice(segment.path(), start, end - start))
                 next_offset = reached
-                left_bytes -= end - part.start
-            if end < part.end:
+                left_bytes -= end - start
+            if end < part_end:
                 break
     except CorruptBatch:
         if not slices:
@@ -92,15 +92,10 @@ def batches_from(
             raise CorruptBatch(f"{segment.path()} is damaged after position {end}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    segment: Segment
-    start: int
-    end: int
-
-
-def _parts(segments: Sequence[Segment], wanted: ReadRange, storage: Storage) -> Iterator[_Part]:
-    """The readable positions of each segment, in order."""
+def _parts(
+    segments: Sequence[Segment], wanted: ReadRange, storage: Storage
+) -> Iterator[tuple[Segment, int, int]]:
+    """Each segment with its readable positions, from the start to the end, in order."""
     for segment in segments_from(segments, wanted.start_offset):
         if segment.base_offset >= wanted.end_offset:
             return
@@ -109,12 +104,8 @@ def _parts(segments: Sequence[Segment], wanted: ReadRange, storage: Storage) -> 
         if wanted.end_offset < segment.next_offset:
             end = segment.find(wanted.end_offset, storage)
         if start < end:
-            yield _Part(segment, start, end)
+            yield segment, start, end
         elif segment.damaged and start == segment.size_bytes:
             raise CorruptBatch(f"{segment.path()} is damaged after position {start}")
         if segment.damaged:
             return
-
-
-def _base_offset(segment: Segment) -> int:
-    return segment.base_offset

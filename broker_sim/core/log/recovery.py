@@ -34,6 +34,7 @@ from broker_sim.core.log.loading import (
     Loading,
     offsets_of,
     open_segments,
+    with_next_bases,
 )
 from broker_sim.core.log.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from broker_sim.core.log.producer_snapshots import CorruptSnapshot, decode_snapshot, snapshot_name
@@ -41,12 +42,7 @@ from broker_sim.core.log.producer_state import ProducerStateEntry, ProducerState
 from broker_sim.core.log.scan import is_torn, scan_headers
 from broker_sim.core.log.segment import LOG_SUFFIX, SUFFIXES, TRANSACTION_INDEX_SUFFIX, Segment
 from broker_sim.core.log.values import AbortedTransaction
-from txnlog_kafka.wire.records import (
-    BatchHeader,
-    CorruptBatch,
-    TransactionMarker,
-    decode_marker,
-)
+from txnlog_kafka.wire.records import BatchHeader, CorruptBatch, decode_marker
 
 
 class DamagedLog(ValueError):
@@ -122,8 +118,7 @@ def load_log(folder: Folder, known: KnownAtStart, effects: Effects) -> LoadedLog
 def _recovery_point(loading: Loading) -> int:
     """The end of what is known flushed, without a gap."""
     recovery_point = 0
-    bases = [segment.base_offset for segment in loading.segments[1:]]
-    for segment, next_base in zip(loading.segments, [*bases, None], strict=True):
+    for segment, next_base in with_next_bases(loading.segments):
         recovery_point = segment.next_offset
         ends_early = next_base is not None and recovery_point < next_base
         if ends_early or segment.size_bytes < loading.stored_bytes(segment):
@@ -134,8 +129,7 @@ def _recovery_point(loading: Loading) -> int:
 def _check_topic_id(folder: Folder) -> bool:
     """True if the folder names its topic id. Raises InconsistentTopicId for another topic."""
     path = f"{folder.directory}/{files.PARTITION_METADATA}"
-    data = files.read_small(folder.storage, path)
-    stored = files.decode_partition_metadata(data)
+    stored = files.decode_partition_metadata(files.read_whole(folder.storage, path) or b"")
     if stored is not None and stored != folder.topic_id:
         raise files.InconsistentTopicId(
             f"{folder.directory} holds topic id {stored.hex()}, expected {folder.topic_id.hex()}"
@@ -161,8 +155,7 @@ def _load_producers(loading: Loading, snapshot_offsets: list[int], recovery_poin
     start_offset = segments[0].base_offset
     found = _load_snapshot(loading, snapshot_offsets, start_offset, recovery_point)
     replay_from = start_offset if found is None else found
-    for index, segment in enumerate(segments):
-        next_base = segments[index + 1].base_offset if index + 1 < len(segments) else None
+    for segment, next_base in with_next_bases(segments):
         if segment.next_offset > replay_from:
             _replay_stored(loading, segment, replay_from, segment.known_flushed_bytes)
         is_whole = segment.base_offset in loading.states and (
@@ -194,12 +187,12 @@ def replay_producers(
     found = _load_snapshot(loading, offsets, start_offset, end_offset)
     snapshots.intersection_update(offsets)
     replay_from = start_offset if found is None else found
-    next_bases = [segment.base_offset for segment in segments[1:]]
-    for segment, next_base in zip(segments, [*next_bases, end_offset], strict=True):
+    for segment, next_base in with_next_bases(segments):
         if segment.next_offset > replay_from:
             _replay_stored(loading, segment, replay_from, segment.size_bytes)
-        if segment.damaged and next_base > replay_from:
-            for _ in loading.producers.end_open(next_base - 1):
+        end = end_offset if next_base is None else next_base
+        if segment.damaged and end > replay_from:
+            for _ in loading.producers.end_open(end - 1):
                 pass  # the transaction index has it
     return loading.producers.entries.values()
 
@@ -289,25 +282,9 @@ def _replay_file(
             if header.is_control:
                 batch = storage.read(path, position, header.size_bytes)
                 marker = decode_marker(batch, 0, header)
-            aborted = _replay_batch(loading, header, marker)
+            aborted = loading.producers.replay(header, marker)
             if aborted is not None:
                 yield aborted
-
-
-def _replay_batch(
-    loading: Loading, header: BatchHeader, marker: TransactionMarker | None
-) -> AbortedTransaction | None:
-    """Apply the batch; the index entry when it ended a transaction by an abort."""
-    completed = loading.producers.replay(header, marker)
-    if completed is None:
-        return None
-    stable = loading.producers.last_stable_offset_after(completed)
-    loading.producers.complete(completed)
-    if not completed.aborted:
-        return None
-    return AbortedTransaction(
-        completed.producer_id, completed.first_offset, completed.last_offset, stable
-    )
 
 
 def _recover_segment(loading: Loading, segment: Segment, next_base: int | None) -> None:
@@ -333,7 +310,7 @@ def _recover_segment(loading: Loading, segment: Segment, next_base: int | None) 
             segment.index_batch(header)
             _assign_epoch(loading, loading.epochs, header)
             if header.has_producer_id:
-                aborted = _replay_batch(loading, header, marker)
+                aborted = loading.producers.replay(header, marker)
                 if aborted is not None:
                     segment.transaction_index.append(aborted)
     except CorruptBatch as corrupt:
@@ -456,7 +433,7 @@ def _store_epochs(loading: Loading, log_start_offset: int) -> None:
     loading.epochs.truncate_end(loading.segments[-1].next_offset)
     path = loading.path(leader_epochs.FILE_NAME)
     data = loading.epochs.encode()
-    stored = files.read_small(loading.storage, path)
+    stored = files.read_whole(loading.storage, path)
     if stored != data and (stored or loading.epochs.entries):
         loading.effects.storage.append(WriteFile(path, data))
 
@@ -477,8 +454,7 @@ def rebuild_aborted(
     found = _load_snapshot(loading, snapshots, start_offset, damaged.base_offset)
     replay_from = start_offset if found is None else found
     index = TransactionIndex()
-    next_bases = [segment.base_offset for segment in segments[1:]]
-    for segment, next_base in zip(segments, [*next_bases, None], strict=True):
+    for segment, next_base in with_next_bases(segments):
         is_wanted = segment is damaged
         if is_wanted or (next_base is not None and next_base > replay_from):
             end = segment.known_flushed_bytes if is_wanted else segment.size_bytes

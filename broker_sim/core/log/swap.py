@@ -19,6 +19,7 @@ import re
 from collections.abc import Sequence
 
 from broker_sim.core.effects import Delete, Effects, Flush, Rename, Storage, Volume
+from broker_sim.core.log.retention import remove_segments
 from broker_sim.core.log.scan import scan_headers
 from broker_sim.core.log.segment import LOG_SUFFIX, SUFFIXES, Segment
 from txnlog_kafka.wire.records import CorruptBatch
@@ -35,8 +36,7 @@ def swap_in(cleaned: Segment, replaced: Sequence[Segment], effects: Effects) -> 
     plain = {suffix: f"{cleaned.stem}{suffix}" for suffix in suffixes}
     operations = effects.storage
     operations += [Rename(path + CLEANED, path + SWAP) for path in plain.values()]
-    for segment in replaced:
-        operations += [Delete(segment.path(suffix)) for suffix in SUFFIXES]
+    remove_segments(replaced, effects)
     operations += [Rename(path + SWAP, path) for path in plain.values()]
     cleaned.name_suffix = ""
     operations.append(Flush(cleaned.paths()))

@@ -190,8 +190,7 @@ class LogManager:
 
     def load_recovery_points(self, effects: Effects) -> None:
         """Before any log is opened."""
-        size_bytes = self._storage.size_bytes(RECOVERY_POINT_FILE) or 0
-        offsets = decode_offsets(self._storage.read(RECOVERY_POINT_FILE, 0, size_bytes))
+        offsets = decode_offsets(read_whole(self._storage, RECOVERY_POINT_FILE) or b"")
         if offsets is None:
             # As in Kafka: nothing is known to be flushed, so everything is read.
             effects.trace("damaged-file", path=RECOVERY_POINT_FILE, reason="it is not a checkpoint")
