@@ -100,7 +100,7 @@ class ReplicaFetchers:
 
     def follow(self, log: PartitionLog, leader: int, leader_epoch: int, effects: Effects) -> None:
         """Fetch the partition from this leader from here on, and from no other."""
-        name = TopicPartition(log.topic, log.partition)
+        name = log.name
         fetcher = self._fetchers.setdefault(leader, _Fetcher(leader))
         known = fetcher.partitions.get(name)
         if known is not None and (known.log, known.leader_epoch) == (log, leader_epoch):
@@ -267,7 +267,6 @@ class ReplicaFetchers:
     def _ask_log_start(self, fetcher: _Fetcher, followed: _Followed, effects: Effects) -> None:
         """The leader's log begins above this one's end: where, says ListOffsets."""
         log, leader_epoch = followed.log, followed.leader_epoch
-        name = TopicPartition(log.topic, log.partition)
         topic_struct = _ListOffsets.ListOffsetsTopic
         request = _ListOffsets(
             replica_id=self._image.node_id,
@@ -287,7 +286,7 @@ class ReplicaFetchers:
         )
 
         def on_answer(answer: Message | None, effects: Effects) -> None:
-            held = fetcher.partitions.get(name)
+            held = fetcher.partitions.get(log.name)
             if answer is None or held is not followed:
                 return
             for entry in (p for topic in answer.topics for p in topic.partitions):

@@ -99,8 +99,7 @@ class LogCleaner:
         log, cleaning = self._log, self._round
         if log is None or cleaning is None:
             return 0
-        place = (log.topic, log.partition)
-        if self._logs.get(*place) is not log:
+        if self._logs.get(*log.name) is not log:
             self._round = None  # deleted, and its files with it
             return 0
         if not cleaning.is_valid:
@@ -116,7 +115,7 @@ class LogCleaner:
             return 0
         if is_done:
             self._round = None
-            self._logs.cleaned.put({place: cleaning.end_offset}, effects)
+            self._logs.cleaned.put({log.name: cleaning.end_offset}, effects)
             self._logs.apply_retention(effects, compacted=True)
         return self._step_bytes()
 

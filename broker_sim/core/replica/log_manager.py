@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from broker_sim.core.config import (
     INT64_MAX,
@@ -288,8 +288,7 @@ class LogManager:
         moved = 0
         while self._to_checkpoint and moved < CHECKPOINT_LOGS:
             log = self._to_checkpoint.popleft()
-            held = self._logs.get(TopicPartition(log.topic, log.partition))
-            if log is held or log is self._metadata_log:
+            if log is self._logs.get(log.name) or log is self._metadata_log:
                 moved += log.checkpoint(effects)
         if self._to_checkpoint:
             return True
@@ -340,9 +339,17 @@ class LogManager:
             for log in dirty:
                 log.flushed(effects)
 
-    def keep_log_starts(self, logs: Iterable[PartitionLog], effects: Effects) -> None:
-        """Make the moved starts of these logs durable, before any file below them goes."""
+    def remove_below_starts(self, logs: Collection[PartitionLog], effects: Effects) -> None:
+        """Make the moved starts of these logs durable, then remove the files below them.
+
+        The logs are flushed before, so no log ever ends below its start: if it does, one of the two
+        is damaged.
+        """
+        self.flush(logs, effects)
         self._log_starts.put({log.name: log.log_start_offset for log in logs}, effects)
+        for log in logs:
+            log.remove_below_start(effects)
+            self.changes.add(log.name)
 
     # ------------------------------------------------------------------ details
 
@@ -361,7 +368,9 @@ class LogManager:
         self.cleaned.put(dict.fromkeys(every, 0), effects)
 
     def _write_recovery_points(self, effects: Effects) -> None:
-        points = {(log.topic, log.partition): log.recovery_point for log in self._all_logs()}
+        points: dict[tuple[str, int], int] = {
+            log.name: log.recovery_point for log in self._all_logs()
+        }
         if points != self._recovery_points:
             self._recovery_points = points
             effects.storage.append(WriteFile(RECOVERY_POINT_FILE, encode_offsets(points)))

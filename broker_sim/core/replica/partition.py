@@ -69,10 +69,6 @@ class Partition:
         self.leader = None
         self.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, effects)
 
-    def delete(self, effects: Effects) -> None:
-        """The topic is gone: nothing that waits will be committed."""
-        self.fail(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, effects)
-
     @property
     def knows_what_is_committed(self) -> bool:
         """False at a new leader whose high watermark has not reached where its epoch began: what

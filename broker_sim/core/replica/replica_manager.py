@@ -59,10 +59,7 @@ class ReplicaManager:
         self._logs.delete(topic, effects)
         for number in range(topic.partition_count):
             name = TopicPartition(topic.name, number)
-            self._logs.changes.add(name)
-            partition = self._partitions.pop(name, None)
-            if partition is not None:
-                partition.delete(effects)
+            self._end_partition(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, effects)
 
     # ------------------------------------------------------------------ partitions
 
@@ -92,10 +89,14 @@ class ReplicaManager:
     def delete_partition(self, name: TopicPartition, effects: Effects) -> None:
         """A reassignment has removed this broker's replica."""
         self._logs.delete_partition(name, effects)
+        self._end_partition(name, ErrorCode.NOT_LEADER_OR_FOLLOWER, effects)
+
+    def _end_partition(self, name: TopicPartition, error: ErrorCode, effects: Effects) -> None:
+        """The replica is gone: nothing that waits for it will be committed here."""
         self._logs.changes.add(name)
         partition = self._partitions.pop(name, None)
         if partition is not None:
-            partition.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, effects)
+            partition.fail(error, effects)
 
     def wake(self, name: TopicPartition) -> None:
         """Mark the partition as changed, so that its delayed fetches are looked at."""
@@ -176,7 +177,7 @@ class ReplicaManager:
         refused = self._refused(log, acks)
         if refused is not None:
             return refused
-        if not self._space.allows_append(effects):
+        if not self.allows_append(effects):
             return STORAGE_FULL
         result = log.append_as_leader(records, origin=origin, effects=effects, guard=guard)
         if result.error is ErrorCode.NONE and not result.duplicate:
@@ -260,12 +261,7 @@ class ReplicaManager:
                     moved.append(log)
                 results.append((ErrorCode.NONE, before_offset))
         if moved:
-            # So no log ever ends below its start: if it does, one of the two is damaged.
-            self._logs.flush(moved, effects)
-            self._logs.keep_log_starts(moved, effects)
-            for log in moved:
-                log.remove_below_start(effects)
-                self._logs.changes.add(log.name)
+            self._logs.remove_below_starts(moved, effects)
         return results
 
     def when_all_deleted(

@@ -230,7 +230,4 @@ class Replication:
             self._replicas.wake(log.name)
         start_offset = min(log_start_offset, log.high_watermark)
         if log.increase_log_start(start_offset, effects):
-            self._logs.flush([log], effects)
-            self._logs.keep_log_starts([log], effects)
-            log.remove_below_start(effects)
-            self._replicas.wake(log.name)
+            self._logs.remove_below_starts([log], effects)

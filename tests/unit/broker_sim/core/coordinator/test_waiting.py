@@ -275,14 +275,11 @@ def test_a_change_is_cancelled_when_the_handler_raises_before_it_is_appended(
 
 
 def test_who_waits_for_a_partition_is_told_when_it_is_deleted() -> None:
-    held = Held()
-    log = held.broker.log("data")
-    partition, told = Partition(log), []
-    effects = Effects(0, 0)
-    partition.when_committed(5, lambda error, _: told.append(error), effects)
-    partition.release(effects)
+    held, told = Held(), []
+    partition = held.broker.partition("data")
+    partition.when_committed(5, lambda error, _: told.append(error), Effects(0, 0))
     assert told == []
-    partition.delete(effects)
+    held.broker.delete_topic("data")
     assert told == [E.UNKNOWN_TOPIC_OR_PARTITION]
 
 
