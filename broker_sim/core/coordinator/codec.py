@@ -7,12 +7,14 @@ fields are in `broker_sim.schemas`; what they mean is beside each record's owner
 from __future__ import annotations
 
 import struct
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from txnlog_kafka.wire.decoder import decode_message
 from txnlog_kafka.wire.encoder import encode_message
 
 _VERSION = struct.Struct(">h")
+I = TypeVar("I")  # noqa: E741
 
 STRING_BYTES_MAX = 2**15 - 1
 """Bytes of a non-compact string, as in all keys. A compact string of a request may be longer."""
@@ -21,6 +23,20 @@ STRING_BYTES_MAX = 2**15 - 1
 def is_storable(text: str | None) -> bool:
     """True if a record can hold this string. Ask before a request changes anything."""
     return text is None or len(text.encode()) <= STRING_BYTES_MAX
+
+
+def batches_of(items: Iterable[I], size_of: Callable[[I], int], bytes_max: int) -> list[list[I]]:
+    """Divide items into batches of so many bytes at most; a larger item is a batch alone."""
+    batches: list[list[I]] = []
+    left_bytes = 0
+    for item in items:
+        size_bytes = size_of(item)
+        if size_bytes > left_bytes:
+            batches.append([])
+            left_bytes = bytes_max
+        batches[-1].append(item)
+        left_bytes -= size_bytes
+    return batches
 
 
 class CorruptRecord(ValueError):

@@ -28,7 +28,7 @@ from broker_sim.core.group.consumer_group import (
     ConsumerMember,
 )
 from broker_sim.core.group.consumer_records import EpochPartitions, Partitions
-from broker_sim.core.group.consumer_sessions import ConsumerSessions, ignore
+from broker_sim.core.group.consumer_sessions import ConsumerSessions
 from broker_sim.core.group.migration import upgrade
 from broker_sim.core.group.requests import (
     ConsumerHeartbeat,
@@ -36,7 +36,7 @@ from broker_sim.core.group.requests import (
     ConsumerReply,
     NewUuid,
 )
-from broker_sim.core.group.shard import GroupRuntime, GroupShard, find_shard
+from broker_sim.core.group.shard import GroupRuntime, GroupShard, find_shard, ignore
 from broker_sim.core.group.topic_regex import matching
 from broker_sim.core.replies import Reply
 from txnlog_kafka.wire.error_codes import ErrorCode

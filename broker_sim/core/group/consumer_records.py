@@ -155,7 +155,8 @@ def encode_record(record: ConsumerGroupRecord) -> tuple[bytes, bytes | None]:
     key = encode_fields(codec.key_class(**fields), int(record.kind))
     if record.value is None:
         return key, None
-    return key, encode_fields(codec.to_fields(record.value), VALUE_VERSION)
+    fields_of_value = codec.value_class(**codec.to_fields(record.value))
+    return key, encode_fields(fields_of_value, VALUE_VERSION)
 
 
 def decode_record(key: bytes, value: bytes | None) -> ConsumerGroupRecord | None:
@@ -207,27 +208,19 @@ def _epoch_partitions(topics: Iterable[Any], member_epoch: int) -> EpochPartitio
     return found
 
 
-def _group_epoch_fields(value: GroupEpoch) -> Any:
-    return schemas.ConsumerGroupMetadataValue(epoch=value.epoch, metadata_hash=value.metadata_hash)
-
-
-def _group_epoch(fields: Any) -> GroupEpoch:
-    return GroupEpoch(fields.epoch, fields.metadata_hash)
-
-
-def _subscription_fields(value: Subscription) -> Any:
+def _subscription_fields(value: Subscription) -> dict[str, Any]:
     classic = None if value.classic is None else _classic_fields(value.classic)
-    return schemas.ConsumerGroupMemberMetadataValue(
-        instance_id=value.instance_id,
-        rack_id=value.rack_id,
-        client_id=value.client_id,
-        client_host=value.client_host,
-        subscribed_topic_names=sorted(value.topic_names),
-        subscribed_topic_regex=value.topic_regex,
-        rebalance_timeout_ms=value.rebalance_timeout_ms,
-        server_assignor=value.server_assignor,
-        classic_member_metadata=classic,
-    )
+    return {
+        "instance_id": value.instance_id,
+        "rack_id": value.rack_id,
+        "client_id": value.client_id,
+        "client_host": value.client_host,
+        "subscribed_topic_names": sorted(value.topic_names),
+        "subscribed_topic_regex": value.topic_regex,
+        "rebalance_timeout_ms": value.rebalance_timeout_ms,
+        "server_assignor": value.server_assignor,
+        "classic_member_metadata": classic,
+    }
 
 
 def _classic_fields(value: ClassicMetadata) -> Any:
@@ -257,19 +250,9 @@ def _subscription(fields: Any) -> Subscription:
     )
 
 
-def _target_epoch_fields(value: TargetEpoch) -> Any:
-    return schemas.ConsumerGroupTargetAssignmentMetadataValue(
-        assignment_epoch=value.epoch, assignment_timestamp=value.timestamp_ms
-    )
-
-
-def _target_epoch(fields: Any) -> TargetEpoch:
-    return TargetEpoch(fields.assignment_epoch, fields.assignment_timestamp)
-
-
-def _target_fields(value: Target) -> Any:
-    fields = schemas.ConsumerGroupTargetAssignmentMemberValue
-    return fields(topic_partitions=_topics(fields.TopicPartition, value.partitions))
+def _target_fields(value: Target) -> dict[str, Any]:
+    topic_class = schemas.ConsumerGroupTargetAssignmentMemberValue.TopicPartition
+    return {"topic_partitions": _topics(topic_class, value.partitions)}
 
 
 def _target(fields: Any) -> Target:
@@ -277,16 +260,15 @@ def _target(fields: Any) -> Target:
     return Target({topic.topic_id: frozenset(topic.partitions) for topic in topics})
 
 
-def _current_fields(value: Current) -> Any:
-    fields = schemas.ConsumerGroupCurrentMemberAssignmentValue
-    topic_class = fields.TopicPartitions
-    return fields(
-        member_epoch=value.epoch,
-        previous_member_epoch=value.previous_epoch,
-        state=int(value.state),
-        assigned_partitions=_epoch_topics(topic_class, value.assigned),
-        partitions_pending_revocation=_epoch_topics(topic_class, value.pending_revocation),
-    )
+def _current_fields(value: Current) -> dict[str, Any]:
+    topic_class = schemas.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions
+    return {
+        "member_epoch": value.epoch,
+        "previous_member_epoch": value.previous_epoch,
+        "state": int(value.state),
+        "assigned_partitions": _epoch_topics(topic_class, value.assigned),
+        "partitions_pending_revocation": _epoch_topics(topic_class, value.pending_revocation),
+    }
 
 
 def _current(fields: Any) -> Current:
@@ -300,16 +282,6 @@ def _current(fields: Any) -> Current:
     )
 
 
-def _regex_fields(value: ResolvedRegex) -> Any:
-    return schemas.ConsumerGroupRegularExpressionValue(
-        topics=sorted(value.topics), version=value.version, timestamp=value.timestamp_ms
-    )
-
-
-def _regex(fields: Any) -> ResolvedRegex:
-    return ResolvedRegex(frozenset(fields.topics), fields.version, fields.timestamp)
-
-
 @dataclass(frozen=True, slots=True)
 class _Codec:
     """Classes and conversions of a kind; `name_field` is the second field of the key."""
@@ -317,7 +289,7 @@ class _Codec:
     key_class: Any
     name_field: str | None
     value_class: Any
-    to_fields: Callable[[Any], Any]
+    to_fields: Callable[[Any], dict[str, Any]]
     from_fields: Callable[[Any], RecordValue]
 
 
@@ -325,7 +297,9 @@ _K = RecordKind
 _CODECS: Mapping[int, _Codec] = {
     _K.GROUP_EPOCH: _Codec(
         schemas.ConsumerGroupMetadataKey, None,
-        schemas.ConsumerGroupMetadataValue, _group_epoch_fields, _group_epoch,
+        schemas.ConsumerGroupMetadataValue,
+        lambda value: {"epoch": value.epoch, "metadata_hash": value.metadata_hash},
+        lambda fields: GroupEpoch(fields.epoch, fields.metadata_hash),
     ),
     _K.MEMBER: _Codec(
         schemas.ConsumerGroupMemberMetadataKey, "member_id",
@@ -333,7 +307,11 @@ _CODECS: Mapping[int, _Codec] = {
     ),
     _K.TARGET_EPOCH: _Codec(
         schemas.ConsumerGroupTargetAssignmentMetadataKey, None,
-        schemas.ConsumerGroupTargetAssignmentMetadataValue, _target_epoch_fields, _target_epoch,
+        schemas.ConsumerGroupTargetAssignmentMetadataValue,
+        lambda value: {
+            "assignment_epoch": value.epoch, "assignment_timestamp": value.timestamp_ms,
+        },
+        lambda fields: TargetEpoch(fields.assignment_epoch, fields.assignment_timestamp),
     ),
     _K.TARGET: _Codec(
         schemas.ConsumerGroupTargetAssignmentMemberKey, "member_id",
@@ -345,6 +323,12 @@ _CODECS: Mapping[int, _Codec] = {
     ),
     _K.REGEX: _Codec(
         schemas.ConsumerGroupRegularExpressionKey, "regular_expression",
-        schemas.ConsumerGroupRegularExpressionValue, _regex_fields, _regex,
+        schemas.ConsumerGroupRegularExpressionValue,
+        lambda value: {
+            "topics": sorted(value.topics),
+            "version": value.version,
+            "timestamp": value.timestamp_ms,
+        },
+        lambda fields: ResolvedRegex(frozenset(fields.topics), fields.version, fields.timestamp),
     ),
 }  # fmt: skip

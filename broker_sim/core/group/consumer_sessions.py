@@ -31,6 +31,7 @@ from broker_sim.core.group.shard import (
     GroupRuntime,
     GroupShard,
     group_value,
+    ignore,
 )
 from broker_sim.core.replies import Reply
 from txnlog_kafka.wire.error_codes import ErrorCode
@@ -263,10 +264,6 @@ class ConsumerSessions:
         if not self.remove(shard, group, [member_id], ignore, effects):
             action = partial(self._expire, shard, group_id, member_id, key, epoch)
             self._timers.schedule(key, RETRY_MS, action, effects)
-
-
-def ignore(_error: ErrorCode, _effects: Effects) -> None:
-    """A removal waits for nobody; the next coordinator repeats a lost one."""
 
 
 def _key(kind: str, group_id: str, member_id: str) -> TimerKey:

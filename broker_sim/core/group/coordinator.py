@@ -1,15 +1,16 @@
 """The group coordinator: the surface that handlers call; the work is in the modules beside it.
 
 What waits for others, or changes the log, takes a `reply` that is called exactly once, in this
-step or in a later one. The other requests are answered at once. Groups are of Kafka's classic
-protocol or of its consumer protocol (KIP-848); offsets, their expiry and the shards are shared
-(`GroupCoordinatorService`).
+step or in a later one: JoinGroup when all members have joined or the timeout has passed, SyncGroup
+when the leader's assignment is stored. The other requests are answered at once. Groups are of
+Kafka's classic protocol or of its consumer protocol (KIP-848); offsets, their expiry and the shards
+are shared (`GroupCoordinatorService`).
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
 
@@ -28,33 +29,19 @@ from broker_sim.core.group.membership import MembershipHandler
 from broker_sim.core.group.offset_requests import NO_MEMBER, OffsetHandler
 from broker_sim.core.group.rebalance import Rebalancer
 from broker_sim.core.group.requests import (
-    ConsumerHeartbeat,
-    ConsumerReply,
     DescribedMember,
     GroupDescription,
     GroupListing,
-    JoinGroup,
     JoinGroupResult,
-    JoinReply,
-    LeaveReply,
-    LeavingMember,
     ListedGroup,
     NewUuid,
-    OffsetCommit,
-    OffsetDeleteResult,
-    OffsetErrors,
     OffsetFetchResult,
-    SyncGroup,
     SyncGroupResult,
-    SyncReply,
-    TxnOffsetCommit,
 )
 from broker_sim.core.group.shard import GroupShard, find_shard, group_runtime
 from broker_sim.core.group.states import GroupState
 from broker_sim.core.log import PartitionLog
-from broker_sim.core.replies import Reply
 from txnlog_kafka.wire.error_codes import ErrorCode
-from txnlog_kafka.wire.topic_partition import TopicPartition
 
 OFFSETS_EXPIRATION_TIMER = ("group-offsets-expiration",)
 CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
@@ -79,12 +66,23 @@ class GroupCoordinator:
             config, image, self._runtime, self._timers, self._rebalancer
         )
         members = ClassicMemberHandler(image, new_uuid, self._runtime, self._sessions)
-        self._joining = JoinHandler(config, new_uuid, self._runtime, self._rebalancer, members)
-        self._membership = MembershipHandler(self._runtime, self._rebalancer, members)
-        self._consumers = ConsumerGroupHandler(
-            config, image, new_uuid, self._runtime, self._sessions
-        )
+        joining = JoinHandler(config, new_uuid, self._runtime, self._rebalancer, members)
+        membership = MembershipHandler(self._runtime, self._rebalancer, members)
+        consumers = ConsumerGroupHandler(config, image, new_uuid, self._runtime, self._sessions)
         self._offsets = OffsetHandler(config, self._runtime, self._rebalancer)
+        # Requests that a handler answers alone.
+        self.join_group = joining.handle
+        self.sync_group = membership.sync
+        self.heartbeat = membership.heartbeat
+        self.leave_group = membership.leave
+        self.consumer_heartbeat = consumers.heartbeat
+        self.preferred_assignor = consumers.preferred_assignor
+        self.on_topic_created = consumers.on_new_topics
+        self.offset_commit = self._offsets.commit
+        self.txn_offset_commit = self._offsets.txn_commit
+        self.offset_delete = self._offsets.delete
+        self.delete_groups = self._offsets.delete_groups
+        self.on_partitions_deleted = self._offsets.delete_partitions
 
     # ---------------------------------------------------------------- life
 
@@ -132,7 +130,7 @@ class GroupCoordinator:
             if len(group.members) > self._config.integer("group.max.size"):
                 self._rebalancer.prepare(shard, group, effects)
         self._sessions.start(shard, effects)
-        self._consumers.on_new_topics(effects)
+        self.on_topic_created(effects)
 
     def announce(self, partition: int, log: PartitionLog, effects: Effects) -> None:
         """This broker leads the partition from here on: it will be loaded."""
@@ -153,67 +151,7 @@ class GroupCoordinator:
                 sync = SyncGroupResult(ErrorCode.NOT_COORDINATOR)
                 group.complete_sync(member, sync, effects)
 
-    # ---------------------------------------------------------------- members
-
-    def join_group(self, request: JoinGroup, reply: JoinReply, effects: Effects) -> None:
-        """JoinGroup; `reply` is called once all members have joined, or the timeout has passed."""
-        self._joining.handle(request, reply, effects)
-
-    def sync_group(self, request: SyncGroup, reply: SyncReply, effects: Effects) -> None:
-        """SyncGroup; `reply` is called once the leader's assignment is stored."""
-        self._membership.sync(request, reply, effects)
-
-    def heartbeat(
-        self,
-        group_id: str,
-        effects: Effects,
-        *,
-        member_id: str,
-        generation_id: int,
-        group_instance_id: str | None = None,
-    ) -> ErrorCode:
-        """Heartbeat."""
-        return self._membership.heartbeat(
-            group_id,
-            effects,
-            member_id=member_id,
-            generation_id=generation_id,
-            group_instance_id=group_instance_id,
-        )
-
-    def leave_group(
-        self,
-        group_id: str,
-        members: Sequence[LeavingMember],
-        reply: LeaveReply,
-        effects: Effects,
-    ) -> None:
-        """LeaveGroup, of one member (below version 3) or several."""
-        self._membership.leave(group_id, members, reply, effects)
-
-    def consumer_heartbeat(
-        self, request: ConsumerHeartbeat, reply: ConsumerReply, effects: Effects
-    ) -> None:
-        """ConsumerGroupHeartbeat: a member joins, lives or leaves."""
-        self._consumers.heartbeat(request, reply, effects)
-
     # ---------------------------------------------------------------- offsets
-
-    def offset_commit(
-        self, request: OffsetCommit, reply: Reply[OffsetErrors], effects: Effects
-    ) -> None:
-        """OffsetCommit; durable before the answer when `flush.on.commit`."""
-        self._offsets.commit(request, reply, effects)
-
-    def txn_offset_commit(
-        self, request: TxnOffsetCommit, reply: Reply[OffsetErrors], effects: Effects
-    ) -> None:
-        """TxnOffsetCommit; invisible until the transaction's marker.
-
-        Before it, the handler has the transaction coordinator verify (request version below 5)
-        or add (from 5) the group's partition of `__consumer_offsets`.
-        """
-        self._offsets.txn_commit(request, reply, effects)
 
     def offset_fetch(
         self,
@@ -253,33 +191,7 @@ class GroupCoordinator:
             offsets=materialised,
         )
 
-    def offset_delete(
-        self,
-        group_id: str,
-        partitions: Sequence[TopicPartition],
-        reply: Reply[OffsetDeleteResult],
-        effects: Effects,
-    ) -> None:
-        """OffsetDelete."""
-        self._offsets.delete(group_id, partitions, reply, effects)
-
-    def on_topic_created(self, effects: Effects) -> None:
-        """A topic is new: groups with regular expressions may read it."""
-        self._consumers.on_new_topics(effects)
-
-    def on_partitions_deleted(
-        self, partitions: Collection[TopicPartition], effects: Effects
-    ) -> None:
-        """These partitions' topics were deleted: so are their offsets, in every group."""
-        self._offsets.delete_partitions(partitions, effects)
-
     # ---------------------------------------------------------------- admin
-
-    def delete_groups(
-        self, group_ids: Sequence[str], reply: Reply[dict[str, ErrorCode]], effects: Effects
-    ) -> None:
-        """DeleteGroups; durable before the answer when `flush.on.commit`."""
-        self._offsets.delete_groups(group_ids, reply, effects)
 
     def list_groups(
         self, *, state_filters: Collection[str] = (), type_filters: Collection[str] = ()
@@ -334,10 +246,6 @@ class GroupCoordinator:
         if isinstance(shard, ErrorCode):
             return shard
         return shard.consumer_groups.get(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
-
-    def preferred_assignor(self, group: ConsumerGroup) -> str:
-        """The assignor that the members of the group prefer."""
-        return self._consumers.preferred_assignor(group)
 
 
 def _listed(shard: GroupShard) -> Iterator[ListedGroup]:

@@ -89,7 +89,7 @@ class MembershipHandler:
         *,
         member_id: str,
         generation_id: int,
-        group_instance_id: str | None,
+        group_instance_id: str | None = None,
     ) -> ErrorCode:
         """Keep the session; REBALANCE_IN_PROGRESS tells the member to join again."""
         found = self._find_group(group_id)
@@ -115,7 +115,7 @@ class MembershipHandler:
     def leave(
         self, group_id: str, members: Sequence[LeavingMember], reply: LeaveReply, effects: Effects
     ) -> None:
-        """Take members out; the rest rebalances once, not once for each."""
+        """Take out one member (below version 3) or several; the rest rebalances once."""
         found = self._find_group(group_id)
         if found is _E.UNKNOWN_MEMBER_ID:
             unknown = tuple((member, _E.UNKNOWN_MEMBER_ID) for member in members)

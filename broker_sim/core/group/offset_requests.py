@@ -39,6 +39,7 @@ from broker_sim.core.group.shard import (
     OffsetRecord,
     deletion,
     find_shard,
+    ignore,
     write_all,
 )
 from broker_sim.core.group.states import GroupState
@@ -69,7 +70,10 @@ class OffsetHandler:
     # ---------------------------------------------------------------- commit
 
     def commit(self, request: OffsetCommit, reply: Reply[OffsetErrors], effects: Effects) -> None:
-        """OffsetCommit. Kafka accepts the empty group id here, for old clients."""
+        """OffsetCommit; durable before the answer when `flush.on.commit`.
+
+        Kafka accepts the empty group id here, for old clients.
+        """
         shard = find_shard(self._runtime, request.group_id)
         if isinstance(shard, ErrorCode):
             return reply(_all(request.offsets, shard), effects)
@@ -98,7 +102,11 @@ class OffsetHandler:
     def txn_commit(
         self, request: TxnOffsetCommit, reply: Reply[OffsetErrors], effects: Effects
     ) -> None:
-        """TxnOffsetCommit: pending until the marker."""
+        """TxnOffsetCommit: pending until the marker.
+
+        Before it, the handler has the transaction coordinator verify (request version below 5)
+        or add (from 5) the group's partition of `__consumer_offsets`.
+        """
         shard: GroupShard | ErrorCode = _E.INVALID_GROUP_ID
         if request.group_id:
             shard = find_shard(self._runtime, request.group_id)
@@ -228,10 +236,11 @@ class OffsetHandler:
             return reply(OffsetDeleteResult(_E.NON_EMPTY_GROUP), effects)
         errors: OffsetErrors = {}
         deleted: list[TopicPartition] = []
+        held = shard.offsets.held(group_id)
         for partition in partitions:
             is_read = group.is_subscribed_to(partition[0]) and not group.is_empty
             errors[partition] = _E.GROUP_SUBSCRIBED_TO_TOPIC if is_read else _E.NONE
-            if not is_read and self._has_offset(shard, group_id, partition):
+            if not is_read and partition in held:
                 deleted.append(partition)
 
         def on_written(error: ErrorCode, effects: Effects) -> None:
@@ -240,15 +249,13 @@ class OffsetHandler:
         records = tombstones(group_id, deleted)
         return write_all(self._runtime, shard, records, on_written, effects)
 
-    @staticmethod
-    def _has_offset(shard: GroupShard, group_id: str, partition: TopicPartition) -> bool:
-        offsets = shard.offsets
-        return partition in offsets.committed(group_id) or offsets.has_pending(group_id, partition)
-
     def delete_groups(
         self, group_ids: Sequence[str], reply: Reply[dict[str, ErrorCode]], effects: Effects
     ) -> None:
-        """DeleteGroups: empty groups with all their offsets, pending ones too; each name once."""
+        """DeleteGroups: empty groups with all their offsets, pending ones too; each name once.
+
+        Durable before the answer when `flush.on.commit`.
+        """
         gather({each: partial(self._delete_group, each) for each in group_ids}, reply, effects)
 
     def _delete_group(self, group_id: str, reply: Reply[ErrorCode], effects: Effects) -> None:
@@ -260,8 +267,7 @@ class OffsetHandler:
             return reply(_E.GROUP_ID_NOT_FOUND, effects)
         if not group.is_empty:
             return reply(_E.NON_EMPTY_GROUP, effects)
-        partitions = set(shard.offsets.committed(group_id)) | shard.offsets.pending(group_id)
-        records = tombstones(group_id, sorted(partitions))
+        records = tombstones(group_id, sorted(shard.offsets.held(group_id)))
         if isinstance(group, ClassicGroup):
             self._rebalancer.cancel_all(group, effects)
         ends, reply = deletion(shard, group, reply)
@@ -274,9 +280,8 @@ class OffsetHandler:
         for shard in self._runtime.shards():
             records: list[GroupLogRecord] = []
             for group_id in sorted(shard.offsets.group_ids()):
-                held = set(shard.offsets.committed(group_id)) | shard.offsets.pending(group_id)
-                records += tombstones(group_id, sorted(held & gone))
-            write_all(self._runtime, shard, records, lambda _error, _effects: None, effects)
+                records += tombstones(group_id, sorted(shard.offsets.held(group_id) & gone))
+            write_all(self._runtime, shard, records, ignore, effects)
 
     # ---------------------------------------------------------------- expiry
 
@@ -284,7 +289,7 @@ class OffsetHandler:
         """Remove what offsets.retention.minutes says, then groups that have nothing left."""
         for shard in self._runtime.shards():
             records: list[GroupLogRecord] = []
-            traced: Reply[ErrorCode] = _ignore
+            traced: Reply[ErrorCode] = ignore
             for group_id, group in sorted((shard.groups | shard.consumer_groups).items()):
                 expired, has_nothing_left = self._expired_offsets(shard, group, effects)
                 records += tombstones(group_id, expired)
@@ -300,12 +305,12 @@ class OffsetHandler:
     ) -> tuple[list[TopicPartition], bool]:
         """Partitions whose offsets expire; True if the group is empty and has nothing else."""
         group_id = group.group_id
-        committed = shard.offsets.committed(group_id)
+        committed, pending = shard.offsets.committed(group_id), shard.offsets.pending(group_id)
         expired = [
             partition
             for partition, stored in sorted(committed.items())
             if self._is_expired(group, partition[0], stored, effects.now_ms)
-            and not shard.offsets.has_pending(group_id, partition)
+            and partition not in pending
         ]
         has_open = shard.offsets.has_open_transactions(group_id)
         return expired, group.is_empty and len(expired) == len(committed) and not has_open
@@ -390,10 +395,6 @@ def _trace_expired(
 ) -> None:
     effects.trace("group-offsets-expired", count=count, error=error.name)
     following(error, effects)
-
-
-def _ignore(_error: ErrorCode, _effects: Effects) -> None:
-    """Nobody waits for an expiry."""
 
 
 def _utf16_length(text: str) -> int:

@@ -47,12 +47,9 @@ class OffsetStore:
             for partition in self._pending[producer_id].get(group_id, {})
         }
 
-    def has_pending(self, group_id: str, partition: TopicPartition) -> bool:
-        """True if a marker may still change this partition's offset."""
-        return any(
-            partition in self._pending[producer_id].get(group_id, {})
-            for producer_id in self._open_transactions.get(group_id, ())
-        )
+    def held(self, group_id: str) -> set[TopicPartition]:
+        """Partitions with a committed or a pending offset."""
+        return {*self.committed(group_id), *self.pending(group_id)}
 
     def has_open_transactions(self, group_id: str) -> bool:
         """True if some transaction's offsets of this group wait for its marker.

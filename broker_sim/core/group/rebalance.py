@@ -15,7 +15,7 @@ from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup, Member
 from broker_sim.core.group.requests import JoinGroupResult, SyncGroupResult
-from broker_sim.core.group.shard import GroupRuntime, GroupShard, write_group
+from broker_sim.core.group.shard import GroupRuntime, GroupShard, ignore, write_group
 from broker_sim.core.group.states import GroupState
 from txnlog_kafka.wire.error_codes import ErrorCode
 
@@ -231,7 +231,7 @@ class Rebalancer:
         )
         if group.is_in(_S.EMPTY):
             # A failure to store this is harmless: the old generation's members would expire.
-            write_group(self._runtime, shard, group, lambda _error, _effects: None, effects)
+            write_group(self._runtime, shard, group, ignore, effects)
         else:
             self._answer_joins(shard, group, effects)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from broker_sim.core.config import BrokerConfig
-from broker_sim.core.coordinator.codec import CorruptRecord
+from broker_sim.core.coordinator.codec import CorruptRecord, batches_of
 from broker_sim.core.coordinator.partition_writer import PartitionWriter
 from broker_sim.core.coordinator.runtime import CoordinatorResult, CoordinatorRuntime, Logged
 from broker_sim.core.coordinator.timers import KeyedTimers
@@ -220,24 +220,16 @@ def write_all(
         failed = [error for error in errors.values() if error is not ErrorCode.NONE]
         reply(failed[0] if failed else ErrorCode.NONE, effects)
 
-    parts = enumerate(_tombstone_batches(shard, records))
+    def tombstone_bytes(record: GroupLogRecord) -> int:
+        return TOMBSTONE_BYTES + len(shard.encode(record, 0).key or b"")
+
+    # By bytes: each tombstone repeats the group id and the topic name.
+    parts = enumerate(batches_of(records, tombstone_bytes, TOMBSTONE_BATCH_BYTES))
     gather({number: partial(write, part) for number, part in parts}, on_written, effects)
 
 
-def _tombstone_batches(
-    shard: GroupShard, records: Sequence[GroupLogRecord]
-) -> list[list[GroupLogRecord]]:
-    """Divide by bytes: each tombstone repeats the group id and the topic name."""
-    batches: list[list[GroupLogRecord]] = []
-    left = 0
-    for record in records:
-        size = TOMBSTONE_BYTES + len(shard.encode(record, 0).key or b"")
-        if size > left:
-            batches.append([])
-            left = TOMBSTONE_BATCH_BYTES
-        batches[-1].append(record)
-        left -= size
-    return batches
+def ignore(_error: ErrorCode, _effects: Effects) -> None:
+    """The reply to records that no request waits for; a lost removal is repeated later."""
 
 
 def write_group(

@@ -24,7 +24,6 @@ from broker_sim.core.transaction.metadata import (
     TransactionEntry,
     TransactionMetadata,
     plan_end,
-    plan_fence,
     plan_fencing_abort,
 )
 from broker_sim.core.transaction.producer_ids import ProducerIdManager
@@ -149,8 +148,6 @@ class TransactionEnding:
             return reply(ProducerIdResult(_E.COORDINATOR_LOAD_IN_PROGRESS), effects)
         target = plan_fencing_abort(
             entry.committed,
-            # The fence itself is never stored: it goes on as PREPARE_ABORT, with the raised epoch.
-            plan_fence(entry.committed),
             effects.now_ms,
             transaction_version=version,
             next_producer_id=next_producer_id,

@@ -83,16 +83,6 @@ def new_transaction(
     )
 
 
-def plan_fence(current: TransactionMetadata) -> TransactionMetadata:
-    """Raise the epoch to stop the producer of an ongoing transaction. Never appended as such."""
-    return replace(
-        current,
-        state=_S.PREPARE_EPOCH_FENCE,
-        previous_producer_id=current.producer_id,
-        producer_epoch=min(current.producer_epoch + 1, PRODUCER_EPOCH_MAX),
-    )
-
-
 def plan_producer_epoch_bump(
     current: TransactionMetadata, timeout_ms: int, now_ms: int, *, expected_epoch: int | None
 ) -> TransactionMetadata | None:
@@ -204,7 +194,6 @@ def plan_end(
 
 def plan_fencing_abort(
     current: TransactionMetadata,
-    fenced: TransactionMetadata,
     now_ms: int,
     *,
     transaction_version: int,
@@ -212,8 +201,10 @@ def plan_fencing_abort(
 ) -> TransactionMetadata:
     """PREPARE_ABORT by InitProducerId or the timeout, with one bump of the epoch in all.
 
-    Version 2 bumps by ending the transaction, so the bump of the fence is not added to it
-    (KAFKA-19367); with the epoch used up it goes on to `next_producer_id` (KAFKA-20090).
+    The fence itself (Kafka's PREPARE_EPOCH_FENCE) is never stored: before version 2 the abort has
+    its raised epoch. Version 2 bumps by ending the transaction, so the bump of the fence is not
+    added to it (KAFKA-19367); with the epoch used up it goes on to `next_producer_id`
+    (KAFKA-20090).
     """
     if transaction_version >= TRANSACTION_VERSION_2:
         return plan_end(
@@ -223,9 +214,8 @@ def plan_fencing_abort(
             client_transaction_version=transaction_version,
             next_producer_id=next_producer_id,
         )
-    raised = replace(
-        current, producer_epoch=fenced.producer_epoch, last_producer_epoch=NO_PRODUCER_EPOCH
-    )
+    epoch = min(current.producer_epoch + 1, PRODUCER_EPOCH_MAX)
+    raised = replace(current, producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
     return plan_end(raised, _S.PREPARE_ABORT, now_ms, client_transaction_version=0)
 
 
@@ -275,7 +265,12 @@ class TransactionEntry:
     def prepare(self, target: TransactionMetadata) -> TransactionMetadata:
         """Note `target` as the change under way. The caller appends it and does nothing else."""
         check(self.pending is None, "one transition in flight at a time", pending=self.pending)
-        self._check_transition(target)
+        check(
+            self.committed.state in VALID_PREVIOUS[target.state],
+            "illegal transition",
+            current=self.committed,
+            target=target,
+        )
         check(target.producer_id >= 0, "illegal producer id", target=target)
         check(target.producer_epoch >= 0 or target.state is _S.DEAD, "illegal epoch", target=target)
         self.pending = target
@@ -288,11 +283,7 @@ class TransactionEntry:
     def complete(self, record: TransactionMetadata) -> None:
         """`record` is in the log: it is the committed value now."""
         check(record == self.pending, "completed what was not prepared", record=record)
-        check(
-            record.state not in NEVER_STORED,
-            "this state is never stored",
-            record=record,
-        )
+        check(record.state not in NEVER_STORED, "this state is never stored", record=record)
         check_next_value(self.committed, record)
         self.committed, self.pending = record, None
 
@@ -308,14 +299,6 @@ class TransactionEntry:
         is_known = self.committed.state is _S.ONGOING and self.committed.start_ms == record.start_ms
         if self.started_monotonic_ms is None or not is_known:
             self.started_monotonic_ms = monotonic_ms - max(0, now_ms - record.start_ms)
-
-    def _check_transition(self, target: TransactionMetadata) -> None:
-        check(
-            self.committed.state in VALID_PREVIOUS[target.state],
-            "illegal transition",
-            current=self.committed,
-            target=target,
-        )
 
 
 def check_next_value(current: TransactionMetadata, record: TransactionMetadata) -> None:

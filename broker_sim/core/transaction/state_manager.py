@@ -12,13 +12,13 @@ No decision about a request is taken here (source: Kafka's `TransactionStateMana
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 from broker_sim.core.config import BrokerConfig
-from broker_sim.core.coordinator.codec import CorruptRecord
+from broker_sim.core.coordinator.codec import CorruptRecord, batches_of
 from broker_sim.core.coordinator.partition_writer import PartitionWriter
 from broker_sim.core.coordinator.runtime import CoordinatorResult, CoordinatorRuntime, Logged
 from broker_sim.core.coordinator.timers import KeyedTimers
@@ -32,13 +32,13 @@ from broker_sim.core.transaction.log_records import (
     encode_value,
 )
 from broker_sim.core.transaction.metadata import TransactionEntry, TransactionMetadata, plan_dead
-from broker_sim.core.transaction.states import TransactionState
+from broker_sim.core.transaction.states import EXPIRABLE, TransactionState
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import NO_PRODUCER_EPOCH, Record
 from txnlog_kafka.wire.topic_partition import TRANSACTION_STATE_TOPIC
 
 TOMBSTONE_BATCH_BYTES = 16_384
-"""Kafka's size of a batch of tombstones; a single one may be larger."""
+"""Kafka's size of a batch of tombstones, so that no topic's limit is met."""
 TOMBSTONE_BYTES = 32
 """Bytes that a tombstone takes beside its key, at most."""
 
@@ -229,10 +229,10 @@ class TransactionStateManager:
                 transactional_id
                 for transactional_id, entry in sorted(shard.entries.items())
                 if entry.pending is None
-                and entry.committed.state.may_expire
+                and entry.committed.state in EXPIRABLE
                 and entry.committed.last_update_ms <= deadline_ms
             ]
-            for batch in _tombstone_batches(expired):
+            for batch in batches_of(expired, _tombstone_bytes, TOMBSTONE_BATCH_BYTES):
                 self._expire_ids(shard, batch, effects)
 
     def _expire_ids(self, shard: TransactionShard, expired: list[str], effects: Effects) -> None:
@@ -267,16 +267,5 @@ class TransactionStateManager:
                 entry.cancel()
 
 
-def _tombstone_batches(expired: list[str]) -> Iterator[list[str]]:
-    """Groups of ids whose tombstones fit into one batch, so that no topic's limit is met."""
-    batch: list[str] = []
-    size_bytes = 0
-    for transactional_id in expired:
-        needed_bytes = len(encode_key(transactional_id)) + TOMBSTONE_BYTES
-        if batch and size_bytes + needed_bytes > TOMBSTONE_BATCH_BYTES:
-            yield batch
-            batch, size_bytes = [], 0
-        batch.append(transactional_id)
-        size_bytes += needed_bytes
-    if batch:
-        yield batch
+def _tombstone_bytes(transactional_id: str) -> int:
+    return len(encode_key(transactional_id)) + TOMBSTONE_BYTES

@@ -41,11 +41,6 @@ class TransactionState(enum.IntEnum):
         """Kafka's name, such as `PrepareCommit`."""
         return "".join(part.capitalize() for part in self.name.split("_"))
 
-    @property
-    def may_expire(self) -> bool:
-        """True if transactional.id.expiration.ms applies."""
-        return self in EXPIRABLE
-
 
 _S = TransactionState
 
@@ -63,7 +58,8 @@ VALID_PREVIOUS: dict[TransactionState, frozenset[TransactionState]] = {
     _S.PREPARE_EPOCH_FENCE: frozenset({_S.ONGOING}),
 }
 
-EXPIRABLE = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
+EXPIRABLE = VALID_PREVIOUS[_S.DEAD]
+"""States that transactional.id.expiration.ms applies to."""
 PREPARED = frozenset({_S.PREPARE_COMMIT, _S.PREPARE_ABORT})
 BEGUN = PREPARED | {_S.ONGOING}
 NEVER_STORED = frozenset({_S.DEAD, _S.PREPARE_EPOCH_FENCE})

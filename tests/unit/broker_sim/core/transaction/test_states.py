@@ -15,13 +15,10 @@ from broker_sim.core.transaction.metadata import (
     plan_complete,
     plan_dead,
     plan_end,
-    plan_fence,
     plan_fencing_abort,
     plan_producer_epoch_bump,
 )
-from broker_sim.core.transaction.states import (
-    TransactionState,
-)
+from broker_sim.core.transaction.states import TransactionState
 from txnlog_kafka.wire.invariants import InvariantViolation
 from txnlog_kafka.wire.records import PRODUCER_EPOCH_MAX
 
@@ -119,7 +116,7 @@ def test_version_1_keeps_the_epoch_at_the_end_and_version_2_raises_it() -> None:
 @pytest.mark.parametrize(("version", "last_epoch"), [(1, -1), (2, 3)])
 def test_a_fencing_abort_raises_the_epoch_once(version, last_epoch) -> None:
     ongoing = build_metadata(S.ONGOING)
-    abort = plan_fencing_abort(ongoing, plan_fence(ongoing), 9, transaction_version=version)
+    abort = plan_fencing_abort(ongoing, 9, transaction_version=version)
     assert (abort.producer_epoch, abort.last_producer_epoch) == (4, last_epoch)
 
 
