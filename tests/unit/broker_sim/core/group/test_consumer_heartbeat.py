@@ -2,42 +2,16 @@
 
 from __future__ import annotations
 
-import uuid
-
 import pytest
+from support.core.consumers import JOINING, group, join, send, topic_id
 from support.core.coordinators import OFFSETS, World, contents
 from support.core.coordinators import A as TOPIC_A
 
-from broker_sim.core.group.requests import (
-    ConsumerHeartbeat,
-    OffsetCommit,
-    OffsetToCommit,
-    TxnOffsetCommit,
-)
+from broker_sim.core.group.requests import OffsetCommit, OffsetToCommit, TxnOffsetCommit
 from txnlog_kafka.wire.error_codes import ErrorCode
 
 E = ErrorCode
-JOINING = {"topic_names": frozenset("a"), "rebalance_timeout_ms": 10_000, "owned": {}}
 AT_ONCE = {"group.consumer.assignment.interval.ms": 0}
-
-
-def send(world: World, member_id: str, epoch: int, **more):
-    fields = {"group_id": "g", "member_id": member_id, "member_epoch": epoch} | more
-    return world.tell(world.groups.consumer_heartbeat, ConsumerHeartbeat(**fields))
-
-
-def join(world: World, member_id: str, **more):
-    answer = send(world, member_id, 0, **(JOINING | more))
-    assert answer.error is E.NONE
-    return answer
-
-
-def topic_id(world: World, name: str = "a") -> uuid.UUID:
-    return world.parts.image.topics[name].topic_id
-
-
-def group(world: World):
-    return world.groups.describe_consumer_group("g")
 
 
 def commit(world: World, member_id: str, epoch: int, partition: int = 0, **more):
@@ -210,16 +184,20 @@ def test_groups_are_listed_by_type_and_state() -> None:
     world = World()
     join(world, "m")
     world.join("c", requires_known_member_id=False)
+    world.commit_offset(1, group_id="simple")
+    rows = world.groups.list_groups().groups
+    assert [(r.group_id, r.group_type, r.protocol_type, r.state) for r in rows] == [
+        ("c", "classic", "consumer", "PreparingRebalance"),
+        ("g", "consumer", "consumer", "Stable"),
+        ("simple", "classic", "", "Empty"),
+    ]
 
-    def listed(**filters) -> list[tuple[str, str, str]]:
-        rows = world.groups.list_groups(**filters).groups
-        return [(row.group_id, row.group_type, row.state) for row in rows]
+    def names(**filters) -> list[str]:
+        return [row.group_id for row in world.groups.list_groups(**filters).groups]
 
-    both = [("c", "classic", "PreparingRebalance"), ("g", "consumer", "Stable")]
-    assert listed() == both
-    assert listed(type_filters=["Consumer"]) == both[1:]
-    assert listed(type_filters=["classic"]) == both[:1]
-    assert listed(state_filters=["stable"]) == both[1:]
+    assert names(type_filters=["Consumer"]) == ["g"]
+    assert names(type_filters=["classic"]) == ["c", "simple"]
+    assert names(state_filters=["stable"]) == ["g"]
 
 
 def test_an_empty_group_is_deleted_with_its_records_or_expires() -> None:

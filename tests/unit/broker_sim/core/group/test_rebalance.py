@@ -393,21 +393,3 @@ def test_an_unloaded_partition_sends_its_parked_members_away() -> None:
     assert joining[0].error is E.NOT_COORDINATOR
     world.advance(400_000)
     assert len(joining) == 1
-
-
-def test_list_groups_filters_by_state_and_type() -> None:
-    world = World()
-    build_group(world, 1)
-    world.commit_offset(1, group_id="simple")
-    rows = world.groups.list_groups().groups
-    assert [(r.group_id, r.state, r.protocol_type, r.group_type) for r in rows] == [
-        ("g", "Stable", "consumer", "classic"),
-        ("simple", "Empty", "", "classic"),
-    ]
-
-    def names(**filters) -> list[str]:
-        return [row.group_id for row in world.groups.list_groups(**filters).groups]
-
-    assert names(state_filters=["stable"]) == ["g"]
-    assert names(type_filters=["Classic"]) == ["g", "simple"]
-    assert names(type_filters=["consumer"]) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import pytest
 from support.core.log_build import NOW_MS
@@ -18,7 +19,7 @@ from support.models.compacted_log import (
 
 from broker_sim.core.effects import Append, Delete, Effects, Flush, Rename
 from broker_sim.core.log import cleaning as cleaning_module
-from broker_sim.core.log.cleaning import CannotClean, CleanerLimits
+from broker_sim.core.log.cleaning import CannotClean, CleanerLimits, Cleaning
 from broker_sim.core.log.compression import Codecs
 from txnlog_kafka.wire import records
 from txnlog_kafka.wire.records import CorruptBatch, parse_header
@@ -27,6 +28,17 @@ from txnlog_kafka.wire.records import CorruptBatch, parse_header
 @pytest.fixture
 def log() -> CompactedLog:
     return CompactedLog()
+
+
+def steps_of(log: CompactedLog, cleaning: Cleaning) -> Iterator[Effects]:
+    """The effects of each step of the round, which are carried out before the next step."""
+    is_done = False
+    while not is_done:
+        effects = log.effects()
+        is_done = cleaning.step(effects)
+        yield effects
+        log.carry_out(effects)
+    log.cleaned_to = cleaning.end_offset
 
 
 # --------------------------------------------------------------------------- what may be cleaned
@@ -192,11 +204,7 @@ def test_no_loss_of_power_in_a_round_takes_what_came_after_it(log):
         log.roll()
         if appended:
             log.put(("a", "4"), producer_id=9)
-        cleaning = log.begin_cleaning()
-        is_done = False
-        while not is_done:
-            effects = log.effects()
-            is_done = cleaning.step(effects)
+        for effects in steps_of(log, log.begin_cleaning()):
             for count in range(len(effects.storage) + 1):
                 crashed = log.copy()
                 carry_out_some(effects, crashed.disk, count)
@@ -211,8 +219,6 @@ def test_no_loss_of_power_in_a_round_takes_what_came_after_it(log):
                 assert latest["a"] in {"2", "3", "4"}, (appended, count)
                 (producer,) = crashed.log.producers()
                 assert producer.last_sequence in {0, 1}, (appended, count)
-            log.carry_out(effects)
-        log.cleaned_to = cleaning.end_offset
         log.put(("a", "3"))
 
 
@@ -283,15 +289,9 @@ def test_a_long_rewrite_is_flushed_on_the_way(log, monkeypatch):
     for index in range(4):
         log.put((f"k{index}", "v" * 100))
     log.roll()
-    cleaning = log.begin_cleaning(CleanerLimits(1, 100))
-    flushed, is_done = 0, False
-    while not is_done:
-        effects = log.effects()
-        is_done = cleaning.step(effects)
-        path = "t-0/" + "0" * 20 + ".log.cleaned"
-        flushed += Flush((path,)) in effects.storage
-        log.carry_out(effects)
-    assert flushed == 3
+    flush = Flush((f"t-0/{'0' * 20}.log.cleaned",))
+    steps = steps_of(log, log.begin_cleaning(CleanerLimits(1, 100)))
+    assert sum(flush in effects.storage for effects in steps) == 3
     log.check()
 
 

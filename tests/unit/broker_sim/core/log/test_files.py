@@ -1,6 +1,8 @@
-"""Kafka's file formats, byte by byte from their published layout, refused when damaged."""
+"""File formats, byte by byte from their published layout, refused when damaged."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pytest
 from support.core.log_build import TOPIC_ID, LogOnDisk, build_batch
@@ -14,6 +16,17 @@ from broker_sim.core.log.producer_snapshots import (
     encode_snapshot,
 )
 from broker_sim.core.log.producer_state import ProducerStateEntry
+from broker_sim.core.log.segment_states import decode_states, encode_states
+
+
+def harmed(data: bytes) -> Iterator[bytes]:
+    """The bytes with each bit flipped, and cut at each length."""
+    for at in range(len(data) * 8):
+        bad = bytearray(data)
+        bad[at // 8] ^= 1 << at % 8
+        yield bytes(bad)
+    for length in range(len(data)):
+        yield data[:length]
 
 
 def restored(index, data: bytes):
@@ -53,15 +66,9 @@ def test_index_files_read_back_and_go_on():
 
 def test_an_index_file_with_any_flipped_bit_or_lost_byte_is_noticed():
     for index in some_indexes():
-        data = index.encode()
-        for at in range(len(data) * 8):
-            bad = bytearray(data)
-            bad[at // 8] ^= 1 << at % 8
+        for bad in harmed(index.encode()):
             with pytest.raises(CorruptIndex):
-                restored(index, bytes(bad)).load()
-        for length in range(len(data)):
-            with pytest.raises(CorruptIndex):
-                restored(index, data[:length]).load()
+                restored(index, bad).load()
 
 
 def test_index_lookups_are_floors():
@@ -77,16 +84,23 @@ def test_index_lookups_are_floors():
     assert (times.offset_before(500), times.offset_before(501)) == (-1, 9)
 
 
-def test_a_snapshot_with_any_flipped_bit_is_refused():
-    data = encode_snapshot([ProducerStateEntry(7, 2, 9, 55, 90)])
-    for at in range(len(data) * 8):
-        bad = bytearray(data)
-        bad[at // 8] ^= 1 << at % 8
+def test_a_snapshot_with_any_flipped_bit_or_lost_byte_is_refused():
+    for bad in harmed(encode_snapshot([ProducerStateEntry(7, 2, 9, 55, 90)])):
         with pytest.raises(CorruptSnapshot):
-            decode_snapshot(bytes(bad))
-    for length in range(len(data)):
-        with pytest.raises(CorruptSnapshot):
-            decode_snapshot(data[:length])
+            decode_snapshot(bad)
+
+
+def test_segment_states_with_any_flipped_bit_or_lost_byte_are_refused():
+    on_disk = LogOnDisk()
+    for i in range(12):
+        on_disk.produce("x" * 100, producer=(7, 0, i))
+    on_disk.produce("aborted", producer=(8, 0, 0), transactional=True)
+    on_disk.mark(8, 0, "abort")
+    states = [segment.state() for segment in on_disk.log._local.segments]
+    data = encode_states([(0, 0), (3, 7)], states)
+    assert decode_states(data) == ([(0, 0), (3, 7)], {s.base_offset: s for s in states})
+    for bad in harmed(data):
+        assert decode_states(bad) is None, bad
 
 
 def test_a_snapshot_keeps_the_newest_batch_only():

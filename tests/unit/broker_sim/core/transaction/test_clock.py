@@ -25,14 +25,19 @@ def open_transaction() -> World:
     return world
 
 
+def check_aborted_after(world: World, left_ms: int) -> None:
+    """The transaction goes on for so long, and the next sweep aborts it."""
+    world.advance(left_ms)
+    assert world.state() == "Ongoing"
+    world.advance(SWEEP_MS)
+    assert world.state() == "CompleteAbort"
+
+
 @pytest.mark.parametrize("jump_ms", [-DAY_MS, -HOUR_MS, -1, 0, HOUR_MS, DAY_MS])
 def test_a_jump_of_the_wall_clock_does_not_move_the_timeout(jump_ms) -> None:
     world = open_transaction()
     world.now_ms += jump_ms
-    world.advance(TIMEOUT_MS)
-    assert world.state() == "Ongoing"
-    world.advance(SWEEP_MS)
-    assert world.state() == "CompleteAbort"
+    check_aborted_after(world, TIMEOUT_MS)
 
 
 def test_a_later_partition_does_not_begin_the_timeout_again() -> None:
@@ -53,27 +58,16 @@ def test_each_transaction_has_a_timeout_of_its_own() -> None:
     ids = world.end(described, commit=True)
     world.now_ms = started_ms
     assert world.begin(ids, A) is E.NONE
-    world.advance(TIMEOUT_MS)
-    assert world.state() == "Ongoing"
-    world.advance(SWEEP_MS)
-    assert world.state() == "CompleteAbort"
+    check_aborted_after(world, TIMEOUT_MS)
 
 
 def test_after_a_crash_the_stored_wall_time_tells_how_long_the_transaction_ran() -> None:
     world = open_transaction()
     world.advance(9_000)
-    world = world.crashed()
-    world.advance(TIMEOUT_MS - 9_000)
-    assert world.state() == "Ongoing"
-    world.advance(SWEEP_MS)
-    assert world.state() == "CompleteAbort"
+    check_aborted_after(world.crashed(), TIMEOUT_MS - 9_000)
 
 
 def test_after_a_crash_a_start_in_the_future_is_taken_for_the_present() -> None:
     world = open_transaction()
     world.now_ms -= DAY_MS
-    world = world.crashed()
-    world.advance(TIMEOUT_MS)
-    assert world.state() == "Ongoing"
-    world.advance(SWEEP_MS)
-    assert world.state() == "CompleteAbort"
+    check_aborted_after(world.crashed(), TIMEOUT_MS)
