@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from broker_sim.core.config import INT32_MAX
 from broker_sim.core.controller.image import Topic
+from broker_sim.core.coordinator.patterns import compiled
 from broker_sim.core.group.assignors import ASSIGNORS, MemberSpec
 from broker_sim.core.group.classic_group import ClassicGroup, java_map_order
 from broker_sim.core.group.consumer_group import (
@@ -38,7 +39,6 @@ from broker_sim.core.group.consumer_records import (
 )
 from broker_sim.core.group.reconciliation import Goal, is_reconciled, reconcile
 from broker_sim.core.group.requests import ConsumerHeartbeat
-from broker_sim.core.group.topic_regex import is_valid
 from txnlog_kafka.wire.error_codes import ErrorCode
 
 Topics = Mapping[str, Topic]
@@ -169,7 +169,7 @@ def subscribe(
     preferred = preferred_assignor(group, settings.assignors)
     regex = subscription.topic_regex
     regex_changed = regex != known.topic_regex
-    if regex_changed and regex and regex not in group.regex_counts() and not is_valid(regex):
+    if regex_changed and regex and regex not in group.regex_counts() and compiled(regex) is None:
         return _E.INVALID_REGULAR_EXPRESSION
     if subscription != known or member.member_id not in group.members:
         change.add(_K.MEMBER, member.member_id, subscription)
@@ -406,6 +406,15 @@ def _forget_regexes(change: GroupChange, regexes: Iterable[str]) -> None:
     for regex in sorted({*regexes}):
         if regex in change.group.regexes and regex not in counts:
             change.add(_K.REGEX, regex, None)
+
+
+def matching(regexes: Iterable[str], names: Collection[str]) -> dict[str, frozenset[str]]:
+    """Return the names that each expression matches as a whole; an invalid one matches none."""
+    patterns = {regex: compiled(regex) for regex in regexes}
+    return {
+        regex: frozenset(name for name in names if pattern is not None and pattern.fullmatch(name))
+        for regex, pattern in patterns.items()
+    }
 
 
 def resolve(change: GroupChange, found: Mapping[str, frozenset[str]], settings: Settings) -> None:

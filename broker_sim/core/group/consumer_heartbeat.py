@@ -16,6 +16,7 @@ from broker_sim.core.group.consumer_changes import (
     GroupChange,
     beat,
     leaving_member,
+    matching,
     preferred_assignor,
     refuse_request,
     resolve,
@@ -37,7 +38,6 @@ from broker_sim.core.group.requests import (
     NewUuid,
 )
 from broker_sim.core.group.shard import GroupRuntime, GroupShard, find_shard, ignore
-from broker_sim.core.group.topic_regex import matching
 from broker_sim.core.replies import Reply
 from txnlog_kafka.wire.error_codes import ErrorCode
 

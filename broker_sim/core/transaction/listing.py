@@ -1,15 +1,11 @@
 """DescribeTransactions and ListTransactions: entries shown, nothing changed.
 
 Source: KIP-664, KIP-994 (duration), KIP-1152 (pattern).
-
-A pattern comes from a client, so no pattern may keep the broker from the others: RE2 matches in
-time linear in the text, and Kafka uses its port to Java.
 """
 
 from __future__ import annotations
 
-import re2
-
+from broker_sim.core.coordinator.patterns import compiled
 from broker_sim.core.transaction.metadata import TransactionEntry, TransactionMetadata
 from broker_sim.core.transaction.results import (
     ListedTransaction,
@@ -20,10 +16,6 @@ from broker_sim.core.transaction.results import (
 from broker_sim.core.transaction.state_manager import TransactionStateManager
 from broker_sim.core.transaction.states import PREPARED, STATE_OF_LABEL, TransactionState
 from txnlog_kafka.wire.error_codes import ErrorCode
-
-_QUIET = re2.Options()
-_QUIET.log_errors = False
-"""RE2 would write each invalid pattern to stderr as well."""
 
 
 def describe_transaction(
@@ -60,9 +52,8 @@ def list_transactions(
     manager: TransactionStateManager, now_ms: int, filters: TransactionFilters
 ) -> TransactionListing:
     """List the transactions that pass every filter, and the state names that are not Kafka's."""
-    try:
-        pattern = re2.compile(filters.id_pattern, _QUIET) if filters.id_pattern else None
-    except re2.error:
+    pattern = compiled(filters.id_pattern) if filters.id_pattern else None
+    if filters.id_pattern and pattern is None:
         return TransactionListing(ErrorCode.INVALID_REGULAR_EXPRESSION)
     states = {STATE_OF_LABEL[name] for name in filters.states if name in STATE_OF_LABEL}
     unknown = tuple(name for name in dict.fromkeys(filters.states) if name not in STATE_OF_LABEL)
