@@ -77,6 +77,13 @@ class Cache:
             now_ms=self.now_ms,
         )
 
+    def session(self, session_id: int, epoch: int, *numbers: int) -> FetchSession:
+        """The session that a request goes on with."""
+        found = self.context(session_id, epoch, *numbers)
+        assert isinstance(found, FetchContext)
+        assert found.session is not None
+        return found.session
+
     def changed(self, *names: tuple[str, int]) -> list[FetchSession]:
         changes = Changes()
         for name in names:
@@ -146,10 +153,7 @@ def test_a_session_without_partitions_is_closed() -> None:
 def settled(cache: Cache, *numbers: int, privileged: bool = False) -> int:
     """A session whose partitions have been looked at, and have nothing new."""
     session_id = cache.create(*numbers, privileged=privileged)
-    context = cache.context(session_id, 1)
-    assert isinstance(context, FetchContext)
-    session = context.session
-    assert session is not None
+    session = cache.session(session_id, 1)
     for partition in session.wanted():
         cache.sessions.watch(session, partition, TopicPartition("orders", partition.key[2]))
         session.settle(partition)
@@ -188,10 +192,7 @@ def test_a_session_that_is_gone_hears_of_nothing() -> None:
 def test_a_topic_that_was_created_again_is_heard_of_though_the_old_one_is_forgotten() -> None:
     cache = Cache()
     session_id = settled(cache, 0)
-    context = cache.context(session_id, 2, 5)
-    assert isinstance(context, FetchContext)
-    session = context.session
-    assert session is not None
+    session = cache.session(session_id, 2, 5)
     cache.sessions.watch(session, session.partitions[key(5)], TopicPartition("orders", 0))
     session.settle(session.partitions[key(5)])
     assert cache.wanted(session_id, 3, forget=(0,)) == []

@@ -18,8 +18,13 @@ from txnlog_kafka.wire.messages import ApiKey
 
 @pytest.fixture
 def cluster() -> CoreCluster:
-    made = CoreCluster()
-    made.create(replicated(0, 1, 2))
+    return cluster_of(0, 1, 2, replicas=(0, 1, 2))
+
+
+def cluster_of(*isr: int, replicas: tuple[int, ...] = (0, 1), brokers: int = 0, **topic: int):
+    """A cluster with a partition of these replicas, and no broker besides unless said."""
+    made = CoreCluster(brokers or len(replicas))
+    made.create(replicated(*isr, replicas=replicas), **topic)
     return made
 
 
@@ -116,8 +121,7 @@ def test_nobody_leaves_the_isr_of_an_idle_partition(cluster: CoreCluster) -> Non
 
 def test_a_replica_of_an_idle_partition_is_caught_up_by_the_fetches_of_its_session() -> None:
     """The fetches skip the partition, but the follower's time begins with the last fetch."""
-    cluster = CoreCluster(2)
-    cluster.create(replicated(0, 1, replicas=(0, 1)))
+    cluster = cluster_of(0, 1)
     cluster.settle()
     for _ in range(3 * LAG_MS // 1000):
         cluster.exchange()
@@ -134,8 +138,7 @@ def test_a_replica_of_an_idle_partition_is_caught_up_by_the_fetches_of_its_sessi
 @pytest.mark.parametrize("times", [1, 5])
 def test_a_refused_proposal_is_made_again_by_the_next_fetch(times: int) -> None:
     """A follower that is not in the ISR is looked at by each of its fetches."""
-    cluster = CoreCluster(2)
-    cluster.create(replicated(0, replicas=(0, 1)))
+    cluster = cluster_of(0)
     for _ in range(times):
         cluster.exchange()
         cluster.advance(500)
@@ -168,9 +171,7 @@ def test_how_long_a_follower_counts_as_caught_up(way: str, caught_up_ms: int) ->
     assert follower.last_caught_up_ms == caught_up_ms
 
 
-def test_a_replica_that_never_fetched_is_given_its_time() -> None:
-    cluster = CoreCluster()
-    cluster.create(replicated(0, 1, 2))
+def test_a_replica_that_never_fetched_is_given_its_time(cluster: CoreCluster) -> None:
     cluster.produce(0, "a", acks=1)
     cluster.brokers[0].advance(LAG_MS)
     assert cluster.proposals == []
@@ -179,8 +180,7 @@ def test_a_replica_that_never_fetched_is_given_its_time() -> None:
 
 
 def test_a_slow_replica_that_always_fetches_the_end_of_before_stays() -> None:
-    cluster = CoreCluster(2)
-    cluster.create(replicated(0, 1, replicas=(0, 1)))
+    cluster = cluster_of(0, 1)
     for _ in range(40):
         cluster.produce(0, "a", acks=1)
         cluster.replicate(0, 1, times=1)
@@ -210,8 +210,7 @@ def test_a_slow_replica_that_fetches_all_the_time_and_falls_behind_leaves(batche
 
 
 def test_a_replica_joins_when_it_has_what_is_committed() -> None:
-    cluster = CoreCluster(2)
-    cluster.create(replicated(0, replicas=(0, 1)))
+    cluster = cluster_of(0)
     cluster.produce(0, "a")
     assert cluster.brokers[0].log().high_watermark == 1
     cluster.replicate(0, 1, times=1)
@@ -226,8 +225,7 @@ def test_a_replica_joins_when_it_has_what_is_committed() -> None:
 
 
 def test_a_replica_does_not_join_before_it_has_what_the_leader_began_with() -> None:
-    cluster = CoreCluster(3)
-    cluster.create(replicated(0, 1, replicas=(0, 1, 2)))
+    cluster = cluster_of(0, 1, replicas=(0, 1, 2))
     cluster.produce(0, "a", acks=1)
     cluster.replicate(0, 1, times=1)
     cluster.change(leader=1, isr=(0, 1))
@@ -239,8 +237,7 @@ def test_a_replica_does_not_join_before_it_has_what_the_leader_began_with() -> N
 
 
 def test_a_replica_of_an_older_broker_epoch_does_not_join() -> None:
-    cluster = CoreCluster(2)
-    cluster.create(replicated(0, replicas=(0, 1)))
+    cluster = cluster_of(0)
     cluster.register(1)
     cluster.settle()
     assert cluster.held().isr == (0, 1)
@@ -262,8 +259,7 @@ def test_a_replica_of_an_older_broker_epoch_does_not_join() -> None:
     ],
 )
 def test_a_refused_proposal_ends_and_one_that_may_hold_stays(error: ErrorCode) -> None:
-    cluster = CoreCluster(2)
-    cluster.create(replicated(0, replicas=(0, 1)))
+    cluster = cluster_of(0)
     cluster.replicate(0, 1, times=1)
     ((proposal, reply),) = cluster.proposals
     cluster.proposals.clear()
@@ -295,8 +291,7 @@ def test_there_is_one_proposal_at_a_time_and_an_answer_of_before_changes_nothing
 
 
 def test_too_few_in_sync_refuse_acks_all_before_the_append() -> None:
-    cluster = CoreCluster(2)
-    cluster.create(replicated(0, replicas=(0, 1)), min_insync_replicas=2)
+    cluster = cluster_of(0, min_insync_replicas=2)
     key = cluster.produce(0, "a")
     assert cluster.outcome(0, key).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     assert cluster.brokers[0].log().log_end_offset == 0
@@ -304,8 +299,7 @@ def test_too_few_in_sync_refuse_acks_all_before_the_append() -> None:
 
 
 def test_under_min_isr_the_high_watermark_stays_and_acks_all_times_out() -> None:
-    cluster = CoreCluster(2)
-    cluster.create(replicated(0, 1, replicas=(0, 1)), min_insync_replicas=2)
+    cluster = cluster_of(0, 1, min_insync_replicas=2)
     key = cluster.produce(0, "a")
     cluster.unregister(1)
     cluster.change(isr=(0,))
@@ -315,8 +309,7 @@ def test_under_min_isr_the_high_watermark_stays_and_acks_all_times_out() -> None
 
 
 def test_too_few_in_sync_when_it_is_committed_is_an_error_after_the_append() -> None:
-    cluster = CoreCluster(2)
-    cluster.create(replicated(0, 1, replicas=(0, 1)), min_insync_replicas=2)
+    cluster = cluster_of(0, 1, min_insync_replicas=2)
     cluster.produce(0, "a")
     cluster.replicate(0, 1, times=2)
     cluster.change(isr=(0,))
@@ -328,8 +321,7 @@ def test_too_few_in_sync_when_it_is_committed_is_an_error_after_the_append() -> 
 
 
 def test_no_more_in_sync_are_needed_than_there_are_replicas() -> None:
-    cluster = CoreCluster(1)
-    cluster.create(replicated(0, replicas=(0,)), min_insync_replicas=3)
+    cluster = cluster_of(0, replicas=(0,), min_insync_replicas=3)
     assert cluster.outcome(0, cluster.produce(0, "a")).error_code == 0
 
 
@@ -361,8 +353,7 @@ def ask_list_offsets(cluster: CoreCluster, number: int, version: int) -> Any:
 @pytest.mark.parametrize("number", [1, 2])
 def test_list_offsets_delete_records_and_epochs_are_for_the_leader(number: int) -> None:
     """Broker 2 has no replica at all."""
-    cluster = CoreCluster(3)
-    cluster.create(replicated(0, 1, replicas=(0, 1)))
+    cluster = cluster_of(0, 1, brokers=3)
     refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert ask_list_offsets(cluster, number, 7).error_code == refusal
     place = {"name": "orders", "partitions": [{"partition_index": 0, "offset": 0}]}
@@ -393,8 +384,7 @@ def test_a_new_leader_does_not_tell_the_end_before_it_knows_what_is_committed(
 
 
 def test_who_has_no_replica_may_not_fetch_as_one() -> None:
-    cluster = CoreCluster(3)
-    cluster.create(replicated(0, 1, replicas=(0, 1)))
+    cluster = cluster_of(0, 1, brokers=3)
     answer = cluster.fetch(0, replica_id=2)
     assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert cluster.fetch(0, replica_id=1).error_code == 0
