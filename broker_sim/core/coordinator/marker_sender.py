@@ -12,7 +12,7 @@ from typing import Any
 from broker_sim.core.controller.image import ClusterImage
 from broker_sim.core.coordinator.partition_writer import MarkerWriter, PartitionMarker
 from broker_sim.core.coordinator.peer_batches import PeerBatches
-from broker_sim.core.effects import Effects, TimerKey
+from broker_sim.core.effects import Effects
 from broker_sim.core.peers import Peers
 from broker_sim.core.replies import Reply
 from txnlog_kafka.wire.error_codes import ErrorCode
@@ -43,6 +43,7 @@ class MarkerSender:
         self._batches: PeerBatches[_Sent] = PeerBatches(
             MARKERS_TIMER, peers, VERSION, _request, _take_answer
         )
+        self.on_timer = self._batches.on_timer
         self.append_here = writer.append_marker
         """Append a marker if this broker leads the partition, else say so."""
 
@@ -66,10 +67,6 @@ class MarkerSender:
         """Answer the markers that have not left: their partition has another leader now."""
         for sent in self._batches.withdraw(lambda each: each.what.place == place):
             sent.reply(ErrorCode.NOT_LEADER_OR_FOLLOWER, effects)
-
-    def on_timer(self, key: TimerKey, effects: Effects) -> None:
-        """A timer fired; keys of others are ignored."""
-        self._batches.on_timer(key, effects)
 
     def _leader(self, place: TopicPartition) -> int | None:
         """Return the leader, None where this broker is alone or the partition does not exist."""

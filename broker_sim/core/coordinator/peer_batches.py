@@ -16,7 +16,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from broker_sim.core.coordinator.timers import KeyedTimers
-from broker_sim.core.effects import Effects, TimerKey
+from broker_sim.core.effects import Effects
 from broker_sim.core.peers import Peers
 from txnlog_kafka.wire.messages import Message
 
@@ -54,6 +54,7 @@ class PeerBatches(Generic[I]):
         self._build = build
         self._take = take
         self._timers = KeyedTimers()
+        self.on_timer = self._timers.fire
         self._queues: dict[int, _Queue[I]] = {}
 
     def add(self, peer: int, item: I, effects: Effects) -> None:
@@ -71,10 +72,6 @@ class PeerBatches(Generic[I]):
             found += filter(matches, queue.waiting)
             queue.waiting = [item for item in queue.waiting if not matches(item)]
         return found
-
-    def on_timer(self, key: TimerKey, effects: Effects) -> None:
-        """A timer fired; keys of others are ignored."""
-        self._timers.fire(key, effects)
 
     def _send_queue(self, peer: int, queue: _Queue[I], effects: Effects) -> None:
         if queue.asked is not None or not queue.waiting:

@@ -18,7 +18,7 @@ from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller.image import ClusterImage
 from broker_sim.core.coordinator.partition_writer import PartitionWriter
 from broker_sim.core.coordinator.timers import KeyedTimers
-from broker_sim.core.effects import Effects, TimerKey
+from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup
 from broker_sim.core.group.classic_members import ClassicMemberHandler
 from broker_sim.core.group.consumer_group import ConsumerGroup
@@ -70,6 +70,10 @@ class GroupCoordinator:
         membership = MembershipHandler(self._runtime, self._rebalancer, members)
         consumers = ConsumerGroupHandler(config, image, new_uuid, self._runtime, self._sessions)
         self._offsets = OffsetHandler(config, self._runtime, self._rebalancer)
+        self.on_timer = self._timers.fire
+        self.resize = self._runtime.resize
+        self.is_loading = self._runtime.is_loading
+        self.partition_for = self._runtime.partition_for
         # Requests that a handler answers alone.
         self.join_group = joining.handle
         self.sync_group = membership.sync
@@ -98,22 +102,6 @@ class GroupCoordinator:
     def _expiration_sweep(self, effects: Effects) -> None:
         self._offsets.expire(effects)
         self.start(effects)
-
-    def on_timer(self, key: TimerKey, effects: Effects) -> None:
-        """A timer fired; keys of others, stale and unknown keys are ignored."""
-        self._timers.fire(key, effects)
-
-    def resize(self, partition_count: int) -> None:
-        """`__consumer_offsets` exists now, with so many partitions."""
-        self._runtime.resize(partition_count)
-
-    def is_loading(self, partition: int) -> bool:
-        """True if this broker leads the partition and has not loaded all of it."""
-        return self._runtime.is_loading(partition)
-
-    def partition_for(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` whose leader coordinates this group."""
-        return self._runtime.partition_for(group_id)
 
     def load(self, partition: int, log: PartitionLog, effects: Effects) -> None:
         """This broker leads the partition: replay its log, and when that is committed give every

@@ -28,7 +28,6 @@ from broker_sim.core.log.producer_snapshots import encode_snapshot, snapshot_nam
 from broker_sim.core.log.producer_state import ProducerStates
 from broker_sim.core.log.segment import Segment
 from broker_sim.core.log.swap import swap_in
-from broker_sim.core.log.values import AbortedTransaction
 from txnlog_kafka.wire.records import BatchHeader
 
 CHECKPOINT_BYTES = 1 << 20
@@ -95,10 +94,6 @@ class LocalLog:
         self.active.append(headers, data, effects)
         self._dirty[self.active.path()] = None
         self._unchecked_bytes += len(data)
-
-    def append_aborted(self, entry: AbortedTransaction, effects: Effects) -> None:
-        """The marker that was appended last has aborted a transaction with data."""
-        self.active.append_aborted(entry, effects)
 
     def must_roll(self, headers: Sequence[BatchHeader], size_bytes: int) -> bool:
         """True if these batches need a new segment (Kafka's `LogSegment.shouldRoll`)."""

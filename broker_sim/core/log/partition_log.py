@@ -335,7 +335,7 @@ class PartitionLog:
         self.verification.replay(header)
         aborted = self._producers.replay(header, marker)
         if aborted is not None:
-            self._local.append_aborted(aborted, effects)
+            self._local.active.append_aborted(aborted, effects)
 
     # ----------------------------------------------------------------------- segments
 

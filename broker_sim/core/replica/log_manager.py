@@ -6,10 +6,12 @@ replica manager's.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 from broker_sim.core.config import (
     INT64_MAX,
@@ -90,31 +92,18 @@ def log_config(topic: Topic, config: BrokerConfig) -> LogConfig:
     def value(name: str) -> ConfigValue:
         return topic_config_value(name, topic.configs, config)
 
-    segment_bytes = int(value("segment.bytes"))
-    flush_ms = int(value("flush.ms"))
-    if flush_ms == INT64_MAX:  # not set: as often as the scheduler looks
-        flush_ms = config.integer("log.flush.scheduler.interval.ms")
-    return LogConfig(
-        segment_bytes=int(topic.configs.get("internal.segment.bytes", segment_bytes)),
-        segment_ms=int(value("segment.ms")),
-        segment_index_bytes=int(value("segment.index.bytes")),
-        index_interval_bytes=int(value("index.interval.bytes")),
-        max_message_bytes=int(value("max.message.bytes")),
-        message_timestamp_type=str(value("message.timestamp.type")),
-        message_timestamp_before_max_ms=int(value("message.timestamp.before.max.ms")),
-        message_timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
-        retention_ms=int(value("retention.ms")),
-        retention_bytes=int(value("retention.bytes")),
-        cleanup_policy=str(value("cleanup.policy")),
-        min_cleanable_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
-        min_compaction_lag_ms=int(value("min.compaction.lag.ms")),
-        max_compaction_lag_ms=int(value("max.compaction.lag.ms")),
-        delete_retention_ms=int(value("delete.retention.ms")),
-        producer_id_expiration_ms=config.integer("producer.id.expiration.ms"),
-        min_insync_replicas=int(value("min.insync.replicas")),
-        flush_messages=int(value("flush.messages")),
-        flush_ms=flush_ms,
-    )
+    # A field has the name of its option, and a default of its type.
+    options: dict[str, Any] = {
+        name: type(default)(value(name.replace("_", ".")))
+        for name, default in dataclasses.asdict(LogConfig()).items()
+        if name != "producer_id_expiration_ms"  # of the broker, not of a topic
+    }
+    options["producer_id_expiration_ms"] = config.integer("producer.id.expiration.ms")
+    segment_bytes = topic.configs.get("internal.segment.bytes", options["segment_bytes"])
+    options["segment_bytes"] = int(segment_bytes)
+    if options["flush_ms"] == INT64_MAX:  # not set: as often as the scheduler looks
+        options["flush_ms"] = config.integer("log.flush.scheduler.interval.ms")
+    return LogConfig(**options)
 
 
 def _has_other_replicas(topic: Topic, partition: int) -> bool:

@@ -22,7 +22,7 @@ from broker_sim.core.coordinator.marker_sender import MarkerSender
 from broker_sim.core.coordinator.partition_writer import PartitionWriter
 from broker_sim.core.coordinator.runtime import partition_for
 from broker_sim.core.coordinator.timers import KeyedTimers
-from broker_sim.core.effects import Effects, TimerKey
+from broker_sim.core.effects import Effects
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.replies import Reply
 from broker_sim.core.transaction.checks import refuse_add, refuse_init, refuse_verify
@@ -80,8 +80,10 @@ class TransactionCoordinator:
         self._offsets_partition_count = config.integer("offsets.topic.num.partitions")
         self._writer = writer
         self._timers = KeyedTimers()
+        self.on_timer = self._timers.fire
         self._producer_ids = ProducerIdManager(producer_ids)
         self._manager = TransactionStateManager(config, writer, self._timers)
+        self.partition_for = self._manager.runtime.partition_for
         self._markers = MarkerManager(config, writer, sender, self._manager, self._timers)
         self._ending = TransactionEnding(
             config, writer, self._manager, self._markers, self._producer_ids
@@ -101,20 +103,12 @@ class TransactionCoordinator:
         self._schedule_abort(effects)
         self._schedule_expiration(effects)
 
-    def on_timer(self, key: TimerKey, effects: Effects) -> None:
-        """A timer fired; keys of others, stale and unknown keys are ignored."""
-        self._timers.fire(key, effects)
-
     def resize(self, topic: str, partition_count: int) -> None:
         """An internal topic exists now, with so many partitions."""
         if topic == GROUP_METADATA_TOPIC:
             self._offsets_partition_count = partition_count
         else:
             self._manager.runtime.resize(partition_count)
-
-    def partition_for(self, transactional_id: str) -> int:
-        """The partition of `__transaction_state` whose leader coordinates this id."""
-        return self._manager.runtime.partition_for(transactional_id)
 
     def load(
         self, partition: int, log: PartitionLog, effects: Effects, *, is_torn: bool = False

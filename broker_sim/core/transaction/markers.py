@@ -25,7 +25,7 @@ from broker_sim.core.transaction.metadata import TransactionEntry, plan_complete
 from broker_sim.core.transaction.state_manager import TransactionShard, TransactionStateManager
 from broker_sim.core.transaction.states import PREPARED, TransactionState
 from txnlog_kafka.wire.error_codes import ErrorCode
-from txnlog_kafka.wire.invariants import check
+from txnlog_kafka.wire.invariants import check, present
 from txnlog_kafka.wire.records import MarkerType, TransactionMarker
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
@@ -191,10 +191,7 @@ class MarkerManager:
             )
 
     def _append_complete(self, decided: _Decided, effects: Effects) -> None:
-        target = decided.entry.pending
-        check(target is not None, "a decided transaction has its COMPLETE prepared")
-        if target is None:
-            return
+        target = present(decided.entry.pending, "a decided transaction has its COMPLETE prepared")
         decided.is_completing = True
 
         def on_complete(error: ErrorCode, _effects: Effects) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from broker_sim.core.controller.image import ClusterImage
 from broker_sim.core.coordinator.peer_batches import PeerBatches
-from broker_sim.core.effects import Effects, TimerKey
+from broker_sim.core.effects import Effects
 from broker_sim.core.peers import Peers
 from broker_sim.core.replies import Reply
 from txnlog_kafka.wire.error_codes import ErrorCode
@@ -61,6 +61,7 @@ class TransactionVerifier:
         self._batches: PeerBatches[_Asked] = PeerBatches(
             VERIFIER_TIMER, peers, VERSION, _request, _take_answer
         )
+        self.on_timer = self._batches.on_timer
 
     def ask(
         self, coordinator: int, question: Question, reply: Reply[Verdicts], effects: Effects
@@ -85,10 +86,6 @@ class TransactionVerifier:
             error = ErrorCode.INVALID_PRODUCER_EPOCH if is_older else ErrorCode.NETWORK_EXCEPTION
             before.reply(before.question.all(error), effects)
         return self._batches.add(coordinator, _Asked(coordinator, question, reply), effects)
-
-    def on_timer(self, key: TimerKey, effects: Effects) -> None:
-        """A timer fired; keys of others are ignored."""
-        self._batches.on_timer(key, effects)
 
 
 def _request(batch: Sequence[_Asked]) -> Message:
