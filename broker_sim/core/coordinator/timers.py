@@ -43,7 +43,3 @@ class KeyedTimers:
 
     def __contains__(self, key: TimerKey) -> bool:
         return key in self._actions
-
-    def keys(self) -> tuple[TimerKey, ...]:
-        """Return all keys that are set, sorted."""
-        return tuple(sorted(self._actions))

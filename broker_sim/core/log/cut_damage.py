@@ -45,7 +45,8 @@ def _load_cut(folder: Folder, known: KnownAtStart, effects: Effects) -> LoadedLo
             effects.trace("damaged-file", path=folder.directory, reason=str(error))
             effects.storage.append(Delete(folder.directory))
             return create_log(folder, effects, base_offset=known.log_start_offset)
-        at = _first_damaged(loaded.segments)
+        damaged = (at for at, segment in enumerate(loaded.segments) if segment.damaged)
+        at = next(damaged, None)
         effects.traces += tried.traces
         if at is None:
             effects.storage += tried.storage
@@ -53,10 +54,6 @@ def _load_cut(folder: Folder, known: KnownAtStart, effects: Effects) -> LoadedLo
         folder = _cut_segments(folder, loaded.segments[at:], effects)
         known = replace(known, clean_shutdown=False)
     raise InvariantViolation(f"{folder.directory} is damaged after every cut")
-
-
-def _first_damaged(segments: Sequence[Segment]) -> int | None:
-    return next((at for at, segment in enumerate(segments) if segment.damaged), None)
 
 
 def _cut_segments(folder: Folder, segments: Sequence[Segment], effects: Effects) -> Folder:

@@ -236,8 +236,9 @@ class ReplicaFetchers:
         if error == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._ask_log_start(fetcher, followed, effects)
             return False
-        if error == ErrorCode.NONE and _is_diverging(entry):
-            at = entry.diverging_epoch
+        at = entry.diverging_epoch
+        if error == ErrorCode.NONE and at is not None and at.end_offset >= 0:
+            # The leader has another history below the offset that was asked for.
             return self._truncate_log(log, at.epoch, at.end_offset, effects)
         if error == ErrorCode.NONE and entry.records:
             error = actions.append(log, bytes(entry.records), effects)
@@ -316,9 +317,3 @@ def _topics(named: Mapping[Key, FetchParameters]) -> list[Any]:
         _Fetch.FetchTopic(topic_id=uuid.UUID(bytes=topic_id), partitions=partitions)
         for topic_id, partitions in topics.items()
     ]
-
-
-def _is_diverging(entry: Any) -> bool:
-    """The leader has another history below the offset that was asked for."""
-    at = entry.diverging_epoch
-    return at is not None and at.end_offset >= 0

@@ -309,7 +309,6 @@ class TransactionCoordinator:
         *,
         producer_id: int,
         producer_epoch: int,
-        client_transaction_version: int = 0,
     ) -> None:
         """AddOffsetsToTxn: the group's partition of `__consumer_offsets` joins the transaction."""
         partition = partition_for(group_id, self._offsets_partition_count)
@@ -320,7 +319,6 @@ class TransactionCoordinator:
             effects,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
-            client_transaction_version=client_transaction_version,
         )
 
     # ---------------------------------------------------------------- EndTxn

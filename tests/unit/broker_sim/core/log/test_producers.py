@@ -108,12 +108,6 @@ def test_batches_of_one_append_are_checked_one_after_another():
     assert on_disk.append(two).duplicate
 
 
-def test_producers_are_independent():
-    on_disk = LogOnDisk()
-    send(on_disk, 9, 0)
-    assert on_disk.append(build_batch("x", producer=(8, 0, 0))).error == ErrorCode.NONE
-
-
 def test_a_plain_batch_within_a_transaction_is_refused():
     on_disk = LogOnDisk()
     send(on_disk, 0, 0, transactional=True)
