@@ -32,7 +32,7 @@ from broker_sim.core.group.requests import (
     SyncGroupResult,
     SyncReply,
 )
-from broker_sim.core.group.shard import GroupRuntime, GroupShard
+from broker_sim.core.group.shard import GroupRuntime, GroupShard, answer_with
 from txnlog_kafka.wire.error_codes import ErrorCode
 
 _E = ErrorCode
@@ -77,12 +77,8 @@ class ClassicMemberHandler:
             protocol_type=CONSUMER_PROTOCOL_TYPE,
             protocol_name=request.protocols[0][0],
         )
-
-        def on_written(error: ErrorCode, effects: Effects) -> None:
-            done = error is _E.NONE
-            reply(result if done else JoinGroupResult(error, request.member_id), effects)
-
-        written = self._sessions.write(shard, change, on_written, effects)
+        answer = answer_with(reply, result, lambda error: JoinGroupResult(error, request.member_id))
+        written = self._sessions.write(shard, change, answer, effects)
         if written and change.classic is None:
             self._sessions.await_sync(shard, group.group_id, member, effects)
         return None
@@ -115,13 +111,10 @@ class ClassicMemberHandler:
             request.protocol_name,
             encode_assignment(current.assigned, self._image.names, metadata),
         )
-
-        def on_settled(error: ErrorCode, effects: Effects) -> None:
-            reply(result if error is _E.NONE else SyncGroupResult(error), effects)
-
         self._sessions.cancel("sync", group.group_id, member.member_id, effects)
         self._sessions.touch(shard, group.group_id, member, effects)
-        return self._runtime.settle(shard, on_settled, effects)
+        answer = answer_with(reply, result, SyncGroupResult)
+        return self._runtime.settle(shard, answer, effects)
 
     def heartbeat(
         self,
@@ -161,14 +154,11 @@ class ClassicMemberHandler:
             (each, found if isinstance(found, ErrorCode) else _E.NONE) for each, found in results
         )
         gone = [found for _, found in results if isinstance(found, ConsumerMember)]
-
-        def on_written(error: ErrorCode, effects: Effects) -> None:
-            reply(LeaveGroupResult(error, answers if error is _E.NONE else ()), effects)
-
+        answer = answer_with(reply, LeaveGroupResult(_E.NONE, answers), LeaveGroupResult)
         if not gone:
-            return on_written(_E.NONE, effects)
+            return answer(_E.NONE, effects)
         names = list(dict.fromkeys(member.member_id for member in gone))
-        self._sessions.remove(shard, group, names, on_written, effects)
+        self._sessions.remove(shard, group, names, answer, effects)
         return None
 
 

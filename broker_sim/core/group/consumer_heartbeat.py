@@ -37,8 +37,7 @@ from broker_sim.core.group.requests import (
     ConsumerReply,
     NewUuid,
 )
-from broker_sim.core.group.shard import GroupRuntime, GroupShard, find_shard, ignore
-from broker_sim.core.replies import Reply
+from broker_sim.core.group.shard import GroupRuntime, GroupShard, answer_with, find_shard, ignore
 from txnlog_kafka.wire.error_codes import ErrorCode
 
 REGEX_INTERVAL_MIN_MS = 10_000
@@ -133,7 +132,8 @@ class ConsumerGroupHandler:
             self._sessions.setting(group_id, "consumer.heartbeat.interval.ms"),
             _answered_assignment(before, member, request),
         )
-        if self._sessions.write(shard, change, _answer(reply, result), effects):
+        answer = answer_with(reply, result, ConsumerHeartbeatResult)
+        if self._sessions.write(shard, change, answer, effects):
             self._sessions.touch(shard, group_id, member, effects)
             self._sessions.follow(shard, group_id, before, member, effects)
             self._resolve(shard, group_id, request, effects)
@@ -152,7 +152,7 @@ class ConsumerGroupHandler:
         if isinstance(member, ErrorCode):
             return reply(_refusal(member, request), effects)
         result = ConsumerHeartbeatResult(_E.NONE, None, member.member_id, request.member_epoch)
-        answer = _answer(reply, result)
+        answer = answer_with(reply, result, ConsumerHeartbeatResult)
         if request.member_epoch != STATIC_LEAVE_EPOCH:
             self._sessions.remove(shard, group, [member.member_id], answer, effects)
             return None
@@ -216,12 +216,3 @@ def _answered_assignment(
 
 def _plain(partitions: EpochPartitions) -> Partitions:
     return {topic_id: frozenset(partitions[topic_id]) for topic_id in partitions}
-
-
-def _answer(reply: ConsumerReply, result: ConsumerHeartbeatResult) -> Reply[ErrorCode]:
-    """Reply with the result when the records are committed, else with the error."""
-
-    def on_written(error: ErrorCode, effects: Effects) -> None:
-        reply(result if error is _E.NONE else ConsumerHeartbeatResult(error), effects)
-
-    return on_written

@@ -40,9 +40,7 @@ class MembershipHandler:
         self._classic_members = classic_members
 
     def _find_group(self, group_id: str) -> tuple[GroupShard, AnyGroup] | ErrorCode:
-        if not group_id:
-            return _E.INVALID_GROUP_ID
-        shard = find_shard(self._runtime, group_id)
+        shard = find_shard(self._runtime, group_id, may_be_empty=False)
         if isinstance(shard, ErrorCode):
             return shard
         group = shard.group(group_id)

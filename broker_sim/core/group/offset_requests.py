@@ -37,6 +37,7 @@ from broker_sim.core.group.shard import (
     GroupRuntime,
     GroupShard,
     OffsetRecord,
+    answer_with,
     deletion,
     find_shard,
     ignore,
@@ -107,9 +108,7 @@ class OffsetHandler:
         Before it, the handler has the transaction coordinator verify (request version below 5)
         or add (from 5) the group's partition of `__consumer_offsets`.
         """
-        shard: GroupShard | ErrorCode = _E.INVALID_GROUP_ID
-        if request.group_id:
-            shard = find_shard(self._runtime, request.group_id)
+        shard = find_shard(self._runtime, request.group_id, may_be_empty=False)
         if isinstance(shard, ErrorCode):
             return reply(_all(request.offsets, shard), effects)
         error = refuse_txn_commit(shard.group(request.group_id), self._without_refused(request))
@@ -224,9 +223,7 @@ class OffsetHandler:
         effects: Effects,
     ) -> None:
         """OffsetDelete: not for topics that a living group reads."""
-        shard: GroupShard | ErrorCode = _E.INVALID_GROUP_ID
-        if group_id:
-            shard = find_shard(self._runtime, group_id)
+        shard = find_shard(self._runtime, group_id, may_be_empty=False)
         if isinstance(shard, ErrorCode):
             return reply(OffsetDeleteResult(shard), effects)
         group = shard.group(group_id)
@@ -242,12 +239,9 @@ class OffsetHandler:
             errors[partition] = _E.GROUP_SUBSCRIBED_TO_TOPIC if is_read else _E.NONE
             if not is_read and partition in held:
                 deleted.append(partition)
-
-        def on_written(error: ErrorCode, effects: Effects) -> None:
-            reply(OffsetDeleteResult(error, errors if error is _E.NONE else {}), effects)
-
+        answer = answer_with(reply, OffsetDeleteResult(_E.NONE, errors), OffsetDeleteResult)
         records = tombstones(group_id, deleted)
-        return write_all(self._runtime, shard, records, on_written, effects)
+        return write_all(self._runtime, shard, records, answer, effects)
 
     def delete_groups(
         self, group_ids: Sequence[str], reply: Reply[dict[str, ErrorCode]], effects: Effects

@@ -8,9 +8,10 @@ tombstone removes it in both cases.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.coordinator.codec import CorruptRecord, batches_of
@@ -47,6 +48,7 @@ from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import NO_PRODUCER_ID, NO_TIMESTAMP, Record
 from txnlog_kafka.wire.topic_partition import GROUP_METADATA_TOPIC
 
+T = TypeVar("T")
 TOMBSTONE_BATCH_BYTES = 500_000
 """Bytes of tombstones in one batch; a commit's offsets always stay in one batch."""
 TOMBSTONE_BYTES = 20
@@ -198,8 +200,12 @@ def group_runtime(
     )
 
 
-def find_shard(runtime: GroupRuntime, group_id: str) -> GroupShard | ErrorCode:
+def find_shard(
+    runtime: GroupRuntime, group_id: str, *, may_be_empty: bool = True
+) -> GroupShard | ErrorCode:
     """The shard of a group, or NOT_COORDINATOR; INVALID_GROUP_ID for one that is too long."""
+    if not group_id and not may_be_empty:
+        return ErrorCode.INVALID_GROUP_ID
     return runtime.find(group_id, too_long=ErrorCode.INVALID_GROUP_ID)
 
 
@@ -226,6 +232,15 @@ def write_all(
     # By bytes: each tombstone repeats the group id and the topic name.
     parts = enumerate(batches_of(records, tombstone_bytes, TOMBSTONE_BATCH_BYTES))
     gather({number: partial(write, part) for number, part in parts}, on_written, effects)
+
+
+def answer_with(reply: Reply[T], result: T, refused: Callable[[ErrorCode], T]) -> Reply[ErrorCode]:
+    """Reply with the result when the records are committed, else with an answer for the error."""
+
+    def on_written(error: ErrorCode, effects: Effects) -> None:
+        reply(result if error is ErrorCode.NONE else refused(error), effects)
+
+    return on_written
 
 
 def ignore(_error: ErrorCode, _effects: Effects) -> None:

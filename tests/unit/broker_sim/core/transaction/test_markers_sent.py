@@ -113,8 +113,7 @@ def test_a_leader_gets_one_request_at_a_time_with_all_markers_that_wait(cluster)
 
 
 def test_complete_is_written_only_when_all_partitions_have_their_marker(cluster) -> None:
-    producer = begun(cluster)
-    decide(cluster, producer)
+    decide(cluster, begun(cluster))
     deliver_markers(cluster, 0, but=2)
     assert [len(markers_of(cluster, n, DATA[n])) for n in range(3)] == [1, 1, 0]
     described = cluster.brokers[0].parts.transactions.describe("t")
@@ -173,8 +172,7 @@ def test_a_request_that_is_not_answered_in_its_time_is_made_again_to_whoever_lea
 
 
 def test_a_lost_answer_is_asked_for_again_and_the_second_marker_changes_nothing(cluster) -> None:
-    producer = begun(cluster, DATA[1])
-    decide(cluster, producer)
+    decide(cluster, begun(cluster, DATA[1]))
     (asked,) = cluster.of(0, MARKERS)
     cluster.deliver(asked)
     cluster.replicate(1, 0, 2)
@@ -265,8 +263,7 @@ def test_a_marker_of_an_older_coordinator_is_refused_and_ends_that_coordinators_
     cluster,
 ) -> None:
     """Broker 0 is paused with its markers on the way; broker 1 goes on, and they come late."""
-    producer = begun(cluster, DATA[1], DATA[2])
-    decide(cluster, producer)
+    decide(cluster, begun(cluster, DATA[1], DATA[2]))
     late = [asked for asked in cluster.of(0, MARKERS) if asked.send.peer == 2]
     held = cluster.of(0)
     cluster.sent = [asked for asked in cluster.sent if asked not in held]
@@ -300,8 +297,7 @@ def test_a_marker_of_an_older_coordinator_is_refused_and_ends_that_coordinators_
 def test_a_coordinator_that_dies_before_its_markers_is_followed_by_one_that_writes_them(
     cluster, commit
 ) -> None:
-    producer = begun(cluster)
-    decide(cluster, producer, commit=commit)
+    decide(cluster, begun(cluster), commit=commit)
     assert not any(markers_of(cluster, n, DATA[n]) for n in (1, 2))
     cluster.fail(0)
     cluster.settle()
@@ -314,8 +310,7 @@ def test_a_coordinator_that_dies_before_its_markers_is_followed_by_one_that_writ
 def test_a_coordinator_that_dies_between_two_markers_is_followed_by_one_that_ends_the_same_way(
     cluster, reached
 ) -> None:
-    producer = begun(cluster)
-    decide(cluster, producer)
+    decide(cluster, begun(cluster))
     deliver_markers(cluster, 0, but=3 - reached)
     cluster.fail(0)
     cluster.settle()
@@ -328,8 +323,7 @@ def test_a_coordinator_that_dies_between_two_markers_is_followed_by_one_that_end
 def test_a_coordinator_that_dies_before_complete_leaves_markers_that_may_be_written_twice(
     cluster,
 ) -> None:
-    producer = begun(cluster)
-    decide(cluster, producer)
+    decide(cluster, begun(cluster))
     before = cluster.brokers[0].log(*STATE).log_end_offset
     for _ in range(10):
         for asked in cluster.of(0, MARKERS):
@@ -351,8 +345,7 @@ def test_a_coordinator_that_dies_before_complete_leaves_markers_that_may_be_writ
 def test_a_coordinator_that_is_moved_back_and_forth_between_markers_completes_in_the_end(
     cluster,
 ) -> None:
-    producer = begun(cluster)
-    decide(cluster, producer, commit=False)
+    decide(cluster, begun(cluster), commit=False)
     for leader in (1, 2, 0, 1):
         cluster.change(*STATE, leader=leader)
         cluster.exchange(2)
