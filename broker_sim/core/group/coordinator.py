@@ -238,11 +238,8 @@ class GroupCoordinator:
 
 def _listed(shard: GroupShard) -> Iterator[ListedGroup]:
     for group_id, group in sorted((shard.groups | shard.consumer_groups).items()):
-        if isinstance(group, ClassicGroup):
-            state, kind = group.state.value, CLASSIC_TYPE
-        else:
-            state, kind = group.state.value, CONSUMER_TYPE
-        yield ListedGroup(group_id, group.protocol_type or "", state, kind)
+        kind = CLASSIC_TYPE if isinstance(group, ClassicGroup) else CONSUMER_TYPE
+        yield ListedGroup(group_id, group.protocol_type or "", group.state.value, kind)
 
 
 def _described_members(group: ClassicGroup, *, is_stable: bool) -> tuple[DescribedMember, ...]:

@@ -6,6 +6,8 @@ Rules for this file: JoinGroup only. Every path answers or delays exactly once. 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.coordinator.codec import is_storable
 from broker_sim.core.effects import Effects
@@ -50,11 +52,11 @@ class JoinHandler:
 
     def handle(self, request: JoinGroup, reply: JoinReply, effects: Effects) -> None:
         """Check in Kafka's order, then join."""
-        refusal = self._refuse_join(request)
-        shard = find_shard(self._runtime, request.group_id)
-        if refusal is not _E.NONE or isinstance(shard, ErrorCode):
-            error = refusal if isinstance(shard, GroupShard) or refusal is not _E.NONE else shard
-            return reply(JoinGroupResult(error, request.member_id), effects)
+        shard: GroupShard | ErrorCode = self._refuse_join(request)
+        if shard is _E.NONE:
+            shard = find_shard(self._runtime, request.group_id)
+        if isinstance(shard, ErrorCode):
+            return reply(JoinGroupResult(shard, request.member_id), effects)
         group = shard.groups.get(request.group_id)
         if group is not None:
             return self._join_group(shard, group, request, reply, effects)
@@ -265,19 +267,12 @@ class JoinHandler:
 def _replaced_result(
     group: ClassicGroup, member: Member, request: JoinGroup, old_leader: str | None
 ) -> JoinGroupResult:
+    result = joined_result(group, member)
     if request.supports_skipping_assignment:
-        is_leader = group.is_leader(member.member_id)
-        return joined_result(group, member, skip_assignment=is_leader)
+        return replace(result, skip_assignment=group.is_leader(member.member_id))
     # A client that does not know skip_assignment must not believe it is the leader: it would make
     # an assignment that nobody asked for.
-    return JoinGroupResult(
-        _E.NONE,
-        member.member_id,
-        generation_id=group.generation_id,
-        protocol_type=group.protocol_type,
-        protocol_name=group.protocol_name,
-        leader=old_leader or "",
-    )
+    return replace(result, leader=old_leader or "", members=())
 
 
 def _update_member(member: Member, request: JoinGroup) -> None:

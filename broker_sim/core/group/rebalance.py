@@ -317,9 +317,7 @@ def sync_key(group_id: str) -> tuple[str, ...]:
     return ("group-sync", group_id)
 
 
-def joined_result(
-    group: ClassicGroup, member: Member, *, skip_assignment: bool = False
-) -> JoinGroupResult:
+def joined_result(group: ClassicGroup, member: Member) -> JoinGroupResult:
     """The present generation, for one member; the leader learns who is in it."""
     is_leader = group.is_leader(member.member_id)
     return JoinGroupResult(
@@ -329,7 +327,6 @@ def joined_result(
         protocol_type=group.protocol_type,
         protocol_name=group.protocol_name,
         leader=group.leader or "",
-        skip_assignment=skip_assignment,
         members=group.joined_members() if is_leader else (),
     )
 

@@ -30,7 +30,6 @@ from broker_sim.core.log.compression import Codecs
 from broker_sim.core.log.config import INT64_MAX
 from broker_sim.core.log.local_log import LocalLog
 from broker_sim.core.log.offset_map import OffsetMap
-from broker_sim.core.log.producer_state import ProducerStates
 from broker_sim.core.log.reads import collect_aborted
 from broker_sim.core.log.retention import remove_segments
 from broker_sim.core.log.scan import scan_batches
@@ -64,17 +63,11 @@ class Cleaning:
     """A single compaction round over a log. Call `step` until it returns True."""
 
     def __init__(
-        self,
-        local: LocalLog,
-        producers: ProducerStates,
-        plan: Cleanable,
-        codecs: Codecs,
-        limits: CleanerLimits,
+        self, local: LocalLog, plan: Cleanable, codecs: Codecs, limits: CleanerLimits
     ) -> None:
         self.end_offset = plan.first_dirty_offset
         """Up to here the log is compacted, once the round is done."""
         self._local = local
-        self._producers = producers
         self._plan = plan
         self._codecs = codecs
         self._limits = limits
@@ -175,7 +168,7 @@ class Cleaning:
         target.name_suffix = CLEANED
         self._target = target
         target.create_files(self._effects)
-        last_records = self._producers.last_records()
+        last_records = local.producers.last_records()
         last_offset = group[-1].next_offset - 1
         batches: list[bytes] = []
         flushed_bytes = 0
@@ -198,7 +191,7 @@ class Cleaning:
                     flushed_bytes = _write_batches(target, batches, flushed_bytes, self._effects)
                     yield False
         _write_batches(target, batches, flushed_bytes, self._effects)
-        local.replace(group, target, self._producers, self._effects)
+        local.replace(group, target, self._effects)
         self._target = None
         self._sources = self._sources[len(group) :]
 

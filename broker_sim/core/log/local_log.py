@@ -25,7 +25,6 @@ from broker_sim.core.effects import Delete, Effects, Flush, Rename, WriteFile
 from broker_sim.core.log import files, leader_epochs, loading, recovery, retention, segment_states
 from broker_sim.core.log.indexes import RELATIVE_OFFSET_MAX, OffsetIndex, TransactionIndex
 from broker_sim.core.log.producer_snapshots import encode_snapshot, snapshot_name
-from broker_sim.core.log.producer_state import ProducerStates
 from broker_sim.core.log.segment import Segment
 from broker_sim.core.log.swap import swap_in
 from txnlog_kafka.wire.records import BatchHeader
@@ -51,6 +50,8 @@ class LocalLog:
         self.directory = folder.directory
         self.config = folder.config
         self.storage = folder.storage
+        self.producers = loaded.producers
+        """Producers at the log end."""
         self._folder = folder
         self._adopt_log(loaded)
 
@@ -113,24 +114,24 @@ class LocalLog:
             or headers[-1].last_offset - active.base_offset > RELATIVE_OFFSET_MAX
         )
 
-    def roll(self, producers: ProducerStates, effects: Effects) -> None:
+    def roll(self, effects: Effects) -> None:
         """Close the active segment and begin a new one at the log end."""
         active = self.active
         if active.next_offset == active.base_offset:
             return
         active.seal(effects)
         self._flush_active(effects)
-        self._take_snapshot(producers, effects)
+        self._take_snapshot(effects)
         segment = Segment(self.directory, self.end_offset, self.config.index_interval_bytes)
         segment.create_files(effects)
         self.segments.append(segment)
         effects.trace("log-roll", log=self.directory, base_offset=segment.base_offset)
 
-    def _take_snapshot(self, producers: ProducerStates, effects: Effects) -> None:
+    def _take_snapshot(self, effects: Effects) -> None:
         if self.end_offset in self.snapshots:
             return
         path = f"{self.directory}/{snapshot_name(self.end_offset)}"
-        data = encode_snapshot(producers.entries.values())
+        data = encode_snapshot(self.producers.entries.values())
         effects.storage.append(WriteFile(path, data))
         self.snapshots.add(self.end_offset)
 
@@ -175,13 +176,7 @@ class LocalLog:
         if self.epochs.truncate_start(log_start_offset):
             self._write_epochs(effects)
 
-    def replace(
-        self,
-        replaced: Sequence[Segment],
-        cleaned: Segment,
-        producers: ProducerStates,
-        effects: Effects,
-    ) -> None:
+    def replace(self, replaced: Sequence[Segment], cleaned: Segment, effects: Effects) -> None:
         """Put a compacted segment, not yet flushed, in the place of these neighbours.
 
         Segment states go first, and snapshots below its end: one of them may say that a transaction
@@ -198,7 +193,7 @@ class LocalLog:
         swap_in(cleaned, replaced, effects)
         at = self.segments.index(replaced[0])
         self.segments[at : at + len(replaced)] = [cleaned]
-        self._write_states(producers, effects)
+        self._write_states(effects)
         effects.trace(
             "log-cleaned",
             log=self.directory,
@@ -234,9 +229,7 @@ class LocalLog:
         highest = segment.max_timestamp_below(position, end_offset, self.storage)
         return TruncationPoint(at, position, end_offset, highest)
 
-    def truncate(
-        self, offset: int, point: TruncationPoint, producers: ProducerStates, effects: Effects
-    ) -> None:
+    def truncate(self, offset: int, point: TruncationPoint, effects: Effects) -> None:
         """Remove all from the point of the offset on, and begin a new segment there.
 
         A crash leaves the log as it was when it comes before the first operation, and otherwise as
@@ -257,10 +250,10 @@ class LocalLog:
         self.epochs.truncate_end(point.end_offset)
         self._write_epochs(effects)
         states = recovery.replay_producers(self._folder, self.segments, self.snapshots, effects)
-        producers.truncate(states, point.end_offset)
-        producers.remove_expired(effects.now_ms, self.config.producer_id_expiration_ms)
-        self.roll(producers, effects)
-        self._write_states(producers, effects)
+        self.producers.truncate(states, point.end_offset)
+        self.producers.remove_expired(effects.now_ms, self.config.producer_id_expiration_ms)
+        self.roll(effects)
+        self._write_states(effects)
         effects.storage.append(Delete(marker))
         effects.trace("log-truncated", log=self.directory, offset=point.end_offset)
 
@@ -275,6 +268,7 @@ class LocalLog:
         # Without any segment it would begin elsewhere at the next start.
         effects.storage.append(Flush(loaded.segments[0].paths()))
         self._adopt_log(loaded)
+        self.producers.truncate((), offset)
         effects.trace("log-truncated", log=self.directory, offset=offset)
 
     def delete(self, effects: Effects) -> None:
@@ -300,7 +294,7 @@ class LocalLog:
         self._dirty.clear()
         self.flushed_offset = self.end_offset
 
-    def checkpoint(self, producers: ProducerStates, effects: Effects) -> bool:
+    def checkpoint(self, effects: Effects) -> bool:
         """Move the recovery point to the log end, where that is worth it or costs little; whether
         it was moved.
 
@@ -311,15 +305,15 @@ class LocalLog:
         if self._dirty and self._unchecked_bytes < CHECKPOINT_BYTES:
             return False
         self.active.save_indexes(effects)
-        self._write_states(producers, effects)
+        self._write_states(effects)
         return True
 
-    def close(self, producers: ProducerStates, effects: Effects) -> None:
+    def close(self, effects: Effects) -> None:
         """A clean stop: all flushed, producer snapshot and segment states at the log end."""
         if self._has_states and self.end_offset == self.recovery_point:
             return
         self.active.seal(effects)
-        self._write_states(producers, effects)
+        self._write_states(effects)
 
     def forget_states(self, effects: Effects) -> None:
         """To be called before bytes of any segment are replaced: their states are not true then."""
@@ -333,14 +327,14 @@ class LocalLog:
         effects.storage.append(Flush(self.active.paths()))
         self.flushed()
 
-    def _write_states(self, producers: ProducerStates, effects: Effects) -> None:
+    def _write_states(self, effects: Effects) -> None:
         """Flush what is not, and remember what all segments hold."""
         for segment in self.segments[:-1]:
             if segment.save_indexes(effects) or segment in self._recovered:
                 effects.storage.append(Flush(segment.paths()))
         self._recovered.clear()
         self._flush_active(effects)
-        self._take_snapshot(producers, effects)
+        self._take_snapshot(effects)
         states = [segment.state() for segment in self.segments]
         data = segment_states.encode_states(self.epochs.entries, states)
         effects.storage.append(WriteFile(f"{self.directory}/{segment_states.FILE_NAME}", data))

@@ -341,7 +341,7 @@ class PartitionLog:
 
     def roll(self, effects: Effects) -> None:
         """Close the active segment and begin a new one at the log end."""
-        self._local.roll(self._producers, effects)
+        self._local.roll(effects)
 
     def apply_retention(self, effects: Effects) -> int:
         """Remove segments below the log start, and by retention.ms and retention.bytes; how many.
@@ -406,7 +406,7 @@ class PartitionLog:
         point = local.truncation_point(offset) if offset >= start else None
         if point is None or point.end_offset < start:
             return self.truncate_fully_and_start_at(offset, effects)
-        local.truncate(offset, point, self._producers, effects)
+        local.truncate(offset, point, effects)
         return self._truncated()
 
     def truncate_fully_and_start_at(self, offset: int, effects: Effects) -> None:
@@ -416,7 +416,6 @@ class PartitionLog:
         """
         self._local.truncate_fully(offset, effects)
         self._log_start_offset = offset
-        self._producers.truncate((), offset)
         self._truncated()
 
     def _truncated(self) -> None:
@@ -440,7 +439,7 @@ class PartitionLog:
 
     def start_cleaning(self, plan: Cleanable, limits: CleanerLimits) -> Cleaning:
         """A round of compaction; the caller takes its steps, one round at a time."""
-        return Cleaning(self._local, self._producers, plan, self._codecs, limits)
+        return Cleaning(self._local, plan, self._codecs, limits)
 
     # ----------------------------------------------------------------------- high watermark
 
@@ -504,11 +503,11 @@ class PartitionLog:
 
     def checkpoint(self, effects: Effects) -> bool:
         """Move the recovery point where that is worth it (see `LocalLog`)."""
-        return self._local.checkpoint(self._producers, effects)
+        return self._local.checkpoint(effects)
 
     def close(self, effects: Effects) -> None:
         """A clean stop: all flushed, producer snapshot and segment states at the log end."""
-        self._local.close(self._producers, effects)
+        self._local.close(effects)
 
     def delete(self, effects: Effects) -> None:
         """Remove the partition."""
