@@ -58,7 +58,6 @@ class GroupCoordinator:
         new_uuid: NewUuid,
     ) -> None:
         self._config = config
-        self._image = image
         self._timers = KeyedTimers()
         self._runtime = group_runtime(config, writer, self._timers)
         self._rebalancer = Rebalancer(config, self._runtime, self._timers)

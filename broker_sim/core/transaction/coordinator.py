@@ -78,7 +78,6 @@ class TransactionCoordinator:
     ) -> None:
         self._config = config
         self._offsets_partition_count = config.integer("offsets.topic.num.partitions")
-        self._writer = writer
         self._timers = KeyedTimers()
         self.on_timer = self._timers.fire
         self._producer_ids = ProducerIdManager(producer_ids)
