@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -117,6 +117,22 @@ def _run_job(job: _Job) -> SeedResult:
     return run_seed(job.seed, job.scenario, plant, trace=job.trace, save_logs=job.save_logs)
 
 
+@contextmanager
+def _one_collection() -> Iterator[None]:
+    """Collect cycles once, when the world of a run is gone: to look for cycles while the world is
+    there takes a twentieth of the run's time and finds few."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        # The youngest generation is all that the run has made.
+        gc.collect(0)
+        if was_enabled:
+            gc.enable()
+
+
+@_one_collection()
 def run_seed(
     seed: int,
     scenario: str,
@@ -126,19 +142,8 @@ def run_seed(
     save_logs: Path | None = None,
 ) -> SeedResult:
     """Run a simulation; the brokers' files at its end go to `save_logs`. Raises ScenarioError."""
-    with _one_collection():
-        return _run_world(seed, scenario, plant, _say if trace else None, save_logs)
-
-
-def _run_world(
-    seed: int,
-    scenario: str,
-    plant: Plant | None,
-    echo: Callable[[str], None] | None,
-    save_logs: Path | None,
-) -> SeedResult:
     chosen = load_scenario(scenario, seed)
-    world = World(seed, chosen, echo, plant)
+    world = World(seed, chosen, _say if trace else None, plant)
     result = world.run()
     if save_logs is not None:
         folder = save_logs / f"seed-{seed}-{chosen.name}"
@@ -161,21 +166,6 @@ def plant_of(words: str) -> Plant | None:
         raise ValueError(f"{words!r}: {package} has {', '.join(sorted(plants))}")
     plant: Plant = plants[name]
     return plant
-
-
-@contextmanager
-def _one_collection() -> Iterator[None]:
-    """Collect cycles once, when the world of a run is gone: to look for cycles while the world is
-    there takes a twentieth of the run's time and finds few."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        # The youngest generation is all that the run has made.
-        gc.collect(0)
-        if was_enabled:
-            gc.enable()
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -279,11 +269,14 @@ def _seeds(text: str) -> range:
 
 def _tell(job: _Job, failure: str) -> None:
     _say(f"FAILED seed {job.seed} scenario {job.scenario}: {failure}")
+    _say(f"  replay: {_command(job, job.scenario)}")
+
+
+def _command(job: _Job, scenario: str | Path) -> str:
+    """Return the command that traces a run of the job's seed with this scenario."""
     planted = f" --plant {job.plant}" if job.plant else ""
-    _say(
-        f"  replay: python -m simulation --seeds {job.seed}:{job.seed + 1} "
-        f"--scenario {job.scenario}{planted} --trace"
-    )
+    seeds = f"{job.seed}:{job.seed + 1}"
+    return f"python -m simulation --seeds {seeds} --scenario {scenario}{planted} --trace"
 
 
 def _report(job: _Job, path: Path | None) -> None:
@@ -293,9 +286,7 @@ def _report(job: _Job, path: Path | None) -> None:
     _say(f"  the fewest kinds of faults it fails with: {report.faults}")
     if path is not None:
         path.write_text(as_toml(report.scenario), encoding="utf-8")
-        seeds = f"{job.seed}:{job.seed + 1}"
-        planted = f" --plant {job.plant}" if job.plant else ""
-        _say(f"  shrunk: python -m simulation --seeds {seeds} --scenario {path}{planted} --trace")
+        _say(f"  shrunk: {_command(job, path)}")
     _say("  timeline of a run with those:")
     for line in report.timeline:
         _say(f"  {line}")
@@ -308,7 +299,3 @@ def _say_progress(done: int, of: int, failed: int, seconds: float) -> None:
 
 def _say(text: str) -> None:
     sys.stdout.write(text + "\n")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

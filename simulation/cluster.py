@@ -392,7 +392,7 @@ class Cluster(Observer, MetadataListener):
             violated(44, "the cluster is not healed", missing=missing)
         self.losses.check_reported()
         for number, host in self.hosts.items():
-            here = [name for name, each in self._registered() if number in each.replicas]
+            here = [f"{t}-{n}" for t, n, held in self._partitions() if number in held.replicas]
             self.logs.check_complete(host.name, here)
             self._check_no_others(host, here)
         for topic, number, held in self._partitions():
@@ -401,10 +401,6 @@ class Cluster(Observer, MetadataListener):
             may_differ = self.logs.may_differ(name) or name in self.logs.trimmed
             if len(contents) != 1 and not may_differ:
                 violated(44, "replicas differ", topic=topic, partition=number)
-
-    def _registered(self) -> Iterator[tuple[str, PartitionRegistration]]:
-        for topic, number, held in self._partitions():
-            yield f"{topic}-{number}", held
 
     @staticmethod
     def _check_no_others(host: ClusterBroker, here: Collection[str]) -> None:

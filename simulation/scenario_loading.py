@@ -25,8 +25,6 @@ THREE_BROKERS = "cluster"
 LOSSES = "losses"
 """`random` with what a checkpoint can lose, and with stateful queries, in every seed."""
 DRAWN = (RANDOM, THREE_BROKERS, LOSSES)
-LOSSES_SHARE = 0.0
-"""Probability per seed of `random` that it draws what `losses` draws."""
 CHAOS_MS = (10_000, 20_000, 40_000)
 """Milliseconds that faults go on in a cluster."""
 MODERN_FROM = 10_000
@@ -134,8 +132,6 @@ def draw_random(seed: int) -> Scenario:
     if changes_id and ids.random() < 0.5:
         drawn["faults.operator.id_change"] = ids.uniform(0.3, 0.8)
     drawn |= _draw_tasks(seed) | _draw_drivers(seed) | _draw_outputs(seed)
-    if random.Random(f"{seed}/losses-share").random() < LOSSES_SHARE:
-        drawn |= _draw_losses(seed)
     return Scenario(RANDOM).changed(drawn)
 
 

@@ -67,8 +67,6 @@ FINISHED, IS_OVER = attrgetter("operator.deployment.finished"), attrgetter("oper
 class SeedResult:
     """Result of a run; `failure` is None when every invariant held."""
 
-    seed: int
-    scenario: str
     failure: str | None
     digest: str
     counts: dict[str, int]
@@ -77,7 +75,6 @@ class SeedResult:
     outcomes: dict[tuple[str, Outcome], int]
     """Counts of operations by kind and outcome."""
     last_lines: list[str]
-    virtual_ms: int
 
 
 class World:
@@ -203,15 +200,12 @@ class World:
         if failure is not None:
             self.trace.line("world", "FAILED", {"why": failure})
         return SeedResult(
-            seed=self.seed,
-            scenario=self.scenario.name,
             failure=failure,
             digest=self.trace.digest,
             counts=dict(self.trace.counts),
             cells=dict(self.trace.cells),
             outcomes=dict(self.history.outcomes()),
             last_lines=self.trace.last_lines,
-            virtual_ms=self.scheduler.monotonic_ms,
         )
 
     def _run_to_failure(self) -> str | None:

@@ -52,11 +52,6 @@ class Scheduler:
         """Milliseconds since the start of the simulation; never goes back."""
         return self.now_us // 1000
 
-    @property
-    def wall_ms(self) -> int:
-        """Milliseconds since the epoch; jumps with `wall_skew_ms`."""
-        return START_WALL_MS + self.wall_skew_ms + self.now_us // 1000
-
     def after(self, delay_us: int, action: Callable[[], None]) -> Event:
         """Run `action` in `delay_us` microseconds (0: after what is already due now)."""
         if delay_us < 0:

@@ -39,10 +39,6 @@ SHARES_THE_TOPIC = 0.3
 """Probability that a copy of a query shares the topic of the original."""
 
 
-def _no_groups() -> tuple[str, ...]:
-    return ()
-
-
 @dataclass(slots=True)
 class Query:
     """A query, with the observations of its readers."""
@@ -76,7 +72,7 @@ class Query:
     ) -> Iterator[Operation[None]]:
         """Yield a reader of each topic while it is written; the first reads the groups, too."""
         deployment, seen = self.operator.deployment, self.observations
-        groups = deployment.groups
+        groups: Callable[[], tuple[str, ...]] = deployment.groups
 
         for topic in self.topics:
 
@@ -93,7 +89,7 @@ class Query:
                 done_batches=deployment.done_batches,
                 interval_ms=OBSERVE_MS,
             )
-            groups = _no_groups
+            groups = tuple
 
     def read_all(self, places: Routing) -> Operation[FinalState]:
         """Read the final state as a fresh reader finds it."""
