@@ -17,8 +17,7 @@ from pathlib import Path
 
 from simulation.checkers.outcomes import Outcome, lines
 from simulation.coverage import ALONE, CLUSTER, Cell, Shape, as_table, idle_cells
-from simulation.report.failure_report import report_failure
-from simulation.report.shrink import as_toml
+from simulation.failure_report import as_toml, report_failure
 from simulation.scenario import ScenarioError
 from simulation.scenario_loading import RANDOM, THREE_BROKERS, load_scenario, scenario_names
 from simulation.world import Plant, SeedResult, World

@@ -10,6 +10,7 @@ from the disk, and of all after a loss of power.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,6 @@ from broker_sim.core.effects import (
 from broker_sim.core.group.log_records import GroupKey, OffsetKey, decode_key
 from broker_sim.schemas import TransactionLogValue
 from simulation.checkers.batches import Batch, decode_batches
-from simulation.checkers.compaction_oracle import CLEANED_SUFFIX, check_compaction
 from simulation.hosts.disk import SimDisk
 from simulation.violation import violated
 from txnlog_kafka.wire.records import (
@@ -52,6 +52,8 @@ REMOVED_SUFFIXES = ("-delete", "-stray")
 """Suffixes of folders that are about to be removed, or were set aside: no broker reads them."""
 SWAPPED_SUFFIX = ".swap"
 """Suffix of files that are about to replace others: until they have, a part is missing."""
+CLEANED_SUFFIX = ".log.cleaned"
+"""Suffix of a segment that is whole, and is about to replace others."""
 
 _VALID_PREVIOUS = {
     "empty": {"empty", "complete-commit", "complete-abort"},
@@ -214,17 +216,11 @@ class LogOracle:
         for name in self._disk.list(directory):
             if not name.endswith(".log"):
                 continue
-            path = f"{directory}/{name}"
-            data = self._disk.read(path, 0, self._disk.size_bytes(path) or 0)
-            size_bytes = 0
-            try:
-                for batch in decode_batches(data):
-                    size_bytes += batch.header.size_bytes
-                    yield batch
-            except CorruptBatch:
-                # A crash tore this batch, or a bit of it flipped: the history ends before it.
-                return
-            if size_bytes != len(data):
+            path, read_bytes = f"{directory}/{name}", 0
+            for batch in _undamaged(self._disk, path):
+                read_bytes += batch.header.size_bytes
+                yield batch
+            if read_bytes != (self._disk.size_bytes(path) or 0):
                 return
 
     def _may_have_gaps(self, directory: str) -> bool:
@@ -409,6 +405,34 @@ class LogOracle:
     def _undecided(self, producer_id: int) -> list[str]:
         """List the partitions where a transaction of the producer is open."""
         return [where for where, found, _ in self.open_transactions() if found == producer_id]
+
+
+def _undamaged(disk: SimDisk, path: str) -> Iterator[Batch]:
+    """Yield a segment's batches, up to the first that a crash tore, or of which a bit flipped."""
+    with contextlib.suppress(CorruptBatch):
+        yield from decode_batches(disk.read(path, 0, disk.size_bytes(path) or 0))
+
+
+def check_compaction(disk: SimDisk, path: str) -> None:
+    """Check that compaction took a marker only when its delete horizon was set before (50).
+
+    The segment in this file, whose name was a cleaned one's, stands for others that are still
+    there. A reader that has read a transaction and not yet its marker has delete.retention.ms to
+    come to it (KIP-534). Raises Violation.
+    """
+    directory, _, name = path.rpartition("/")
+    made = [batch.header for batch in _undamaged(disk, path)]
+    if not made:
+        return
+    kept = {header.base_offset for header in made}
+    base_offset, end_offset = int(name.partition(".")[0]), made[-1].next_offset
+    for other in disk.list(directory):
+        if not other.endswith(".log") or not base_offset <= int(other[:-4]) < end_offset:
+            continue
+        for header, _, marker in _undamaged(disk, f"{directory}/{other}"):
+            if marker and header.delete_horizon_ms is None and header.base_offset not in kept:
+                violated(50, "a marker was compacted away at once", directory=directory,
+                         offset=header.base_offset, producer_id=header.producer_id)  # fmt: skip
 
 
 def _partitions_in(value: bytes) -> frozenset[str]:

@@ -32,6 +32,8 @@ STATE = "state/0"
 """The folder of the state's versions, as of Spark's first stateful operator."""
 LOGS = ("offsets", "commits", STATE)
 """Folders of files that Spark writes, each with a number for its name, and does not flush."""
+FOLDERS = ("metadata", "offsets", "commits", "state", "txnlog")
+"""Parts of a checkpoint that a backup copies one after the other."""
 COPYING_WRITES_MAX = 8
 """A backup that is copied while it is written to has folders at most so many writes apart."""
 KEEPS_A_COPY = 0.5
@@ -282,10 +284,7 @@ class Checkpoint:
         moment = max((end for start, end in self._losses if start < moment < end), default=moment)
         spread = COPYING_WRITES_MAX if rng.random() < 0.5 else 0
         last = min([start for start, _ in self._losses if start >= moment] or [len(self._changes)])
-        moments = {
-            folder: min(last, moment + rng.randint(0, spread))
-            for folder in ("metadata", "offsets", "commits", "state", "txnlog")
-        }
+        moments = {each: min(last, moment + rng.randint(0, spread)) for each in FOLDERS}
         # A version of the state that is older than its batch's commit may be of another attempt,
         # with other rows, and its file does not say so: such a copy is against condition 6.
         moments["state"] = max(moments["state"], moments["commits"])
@@ -297,8 +296,8 @@ class Checkpoint:
         kept, self._kept = self._kept, None
         if kept is None or self._last_commit > kept:
             return False
-        folders, first = ("metadata", "offsets", "commits", "state", "txnlog"), len(self._changes)
-        self._set_back(dict.fromkeys(folders, kept))
+        first = len(self._changes)
+        self._set_back(dict.fromkeys(FOLDERS, kept))
         self._losses.append((first, len(self._changes)))
         self._flush()
         return True

@@ -9,8 +9,7 @@ from functools import partial
 from broker_sim.core.effects import ControlledShutdown
 from broker_sim.registry.config import RegistryConfig
 from broker_sim.registry.registry import Registry
-from simulation.hosts.process_clients import Core
-from simulation.hosts.sim_broker import SimulatedBroker
+from simulation.hosts.sim_broker import Core, SimulatedBroker
 
 HAND_OVER_POLL_US = 100_000
 HAND_OVER_POLLS = 50

@@ -97,10 +97,7 @@ class SimulatedConnection:
 
     def request(self, frame: bytes, *, may_be_late: bool = True, is_late: bool = False) -> None:
         """Send a frame to the broker; with `is_late` it arrives late for sure."""
-        if self._network.breaks():
-            self._network.trace.line("network", "request-lost", {"id": self.connection_id})
-            self._network.trace.fault("request lost", self._to_broker[1])
-            self.cut()
+        if self._is_lost("request"):
             return
 
         def arrive() -> None:
@@ -119,17 +116,30 @@ class SimulatedConnection:
             self._network.deliver(0, self._client_gives_up)
         self._to_broker_us = self._network.deliver(self._to_broker_us, arrive, self._to_broker)
 
+    def _is_lost(self, message: str) -> bool:
+        """Draw whether a message is lost, and the connection with it."""
+        if not self._network.breaks():
+            return False
+        self._network.trace.line("network", f"{message}-lost", {"id": self.connection_id})
+        self._network.trace.fault(f"{message} lost", self._to_broker[1])
+        self.cut()
+        return True
+
     def _close_client_end(self) -> None:
         """Close the client's end, which hears of it soon; its request still arrives."""
         self.client_open = False
 
         def hear() -> None:
             self._client.on_closed(self)
-            self._to_broker_us = self._network.deliver(
-                self._to_broker_us, self._broker_hears_end, self._to_broker
-            )
+            self._send_end()
 
         self._network.deliver(0, hear)
+
+    def _send_end(self) -> None:
+        """Tell the broker, after all requests, that the client's end is closed."""
+        self._to_broker_us = self._network.deliver(
+            self._to_broker_us, self._broker_hears_end, self._to_broker
+        )
 
     def _send_again(self, frame: bytes) -> None:
         """Send the same bytes later on another connection; nobody waits for the answer."""
@@ -150,10 +160,7 @@ class SimulatedConnection:
         """Send a frame to the client."""
         if not self.broker_open:
             return
-        if self._network.breaks():
-            self._network.trace.line("network", "answer-lost", {"id": self.connection_id})
-            self._network.trace.fault("answer lost", self._to_broker[1])
-            self.cut()
+        if self._is_lost("answer"):
             return
 
         def arrive() -> None:
@@ -166,12 +173,9 @@ class SimulatedConnection:
 
     def close(self) -> None:
         """Close the client's end; its earlier requests still arrive."""
-        if not self.client_open:
-            return
-        self.client_open = False
-        self._to_broker_us = self._network.deliver(
-            self._to_broker_us, self._broker_hears_end, self._to_broker
-        )
+        if self.client_open:
+            self.client_open = False
+            self._send_end()
 
     def close_by_broker(self) -> None:
         """Close the broker's end, after the answers that it has sent."""

@@ -17,7 +17,9 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 from broker_sim.apis.frames import decode_request, encode_response
 from broker_sim.core.broker import Broker
@@ -47,7 +49,6 @@ from simulation.hosts.clock import MachineClock
 from simulation.hosts.disk import FlushFailed, NoSpace, SimDisk
 from simulation.hosts.network import SimulatedConnection
 from simulation.hosts.peer_links import PeerLinks, Peers
-from simulation.hosts.process_clients import Client, Core
 from simulation.hosts.process_files import (
     FAILED_FLUSH,
     NO_SPACE,
@@ -69,6 +70,26 @@ REQUEST_FAILED = "request-failed"
 """The trace of a handler that raised: a production broker closes the connection, here it fails."""
 
 _Answer = Respond | NoResponse | Close | Send
+
+
+class Core(Protocol):
+    """Core that a process drives: a `Broker`, or the registry."""
+
+    def step(self, item: Input, now_ms: int, monotonic_ms: int) -> Step:
+        """Return everything that an input causes, as `Broker.step` does."""
+
+
+@dataclass(slots=True)
+class Client:
+    """State of the broker's end of a connection."""
+
+    connection: SimulatedConnection
+    waiting: deque[bytes] = field(default_factory=deque)
+    """Requests behind the one that the broker has."""
+    correlation_id: int | None = None
+    """Correlation id of the request that the broker has."""
+    ended: bool = False
+    """True if the client sends no more."""
 
 
 class Observer:

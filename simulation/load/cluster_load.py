@@ -1,4 +1,4 @@
-"""Load of a cluster beside the query: plain clients and a consumer group."""
+"""Load of a cluster beside the query: plain clients, a consumer group, and a task that reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from simulation.load.pipelined_writer import (
     PIPELINED_TOPIC,
     PipelinedWriter,
 )
-from simulation.load.range_reader import read_ranges
 from simulation.load.reader import read_partition
 from simulation.load.recreated_topic import KEPT_TOPIC, RecreatedTopic
 from simulation.load.routing import Routing
@@ -26,11 +25,20 @@ from simulation.load.unflushed_topic import SAFE_TOPIC, UnflushedTopic
 from simulation.load.unflushed_topic import TOPIC as UNSAFE_TOPIC
 from simulation.scenario import Chances, OtherLoad
 from simulation.trace import Trace
-from txnlog_kafka.operations.effects import Operation
+from simulation.violation import violated
+from txnlog_kafka.operations.effects import Operation, Sleep
+from txnlog_kafka.operations.fetch import fetch_next
+from txnlog_kafka.operations.fetch_cursor import FetchCursor
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.records import Record
+from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.errors import DataLoss, DeadlineExceeded, UnknownTopic
 
 GROWN_PARTITIONS = NEIGHBOURS_PARTITIONS + 2
+READ_MS = 700
+RECORDS = 3
+"""Records of a partition that a task reads: the last so many."""
+FETCH_BYTES = 1 << 16
 Found = dict[tuple[str, int], list[Record]]
 _check_ended = partial(check_ended, "a client of the cluster")
 
@@ -156,3 +164,31 @@ class ClusterLoad:
         """They are where the administrator wants them to be."""
         if self._administrator is not None:
             self._administrator.check(replicas)
+
+
+def read_ranges(
+    topic: str,
+    ends: Callable[[], dict[int, int]],
+    new_session: Callable[[], Session],
+    may_go_on: Callable[[], bool],
+) -> Operation[None]:
+    """Read the last records before these high watermarks, again and again, as a task does.
+
+    Each read is by the product's own code, as a new client, which knows nobody yet. No log of the
+    cluster loses what is committed, so an offset out of range is a violation (75).
+    """
+    while may_go_on():
+        yield Sleep(READ_MS)
+        for number, end in sorted(ends().items()):
+            cursor = FetchCursor(
+                TopicPartition(topic, number), max(0, end - RECORDS), end, False, FETCH_BYTES
+            )
+            session = new_session()
+            try:
+                while not cursor.is_done:
+                    yield from fetch_next(session, cursor)
+            except DeadlineExceeded:
+                # Faults kept the brokers away for too long. Nothing is lost: read the next range.
+                continue
+            except (DataLoss, UnknownTopic) as error:
+                violated(75, "what is there was taken to be gone", error=str(error))

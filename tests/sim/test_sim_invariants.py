@@ -15,7 +15,6 @@ from broker_sim.registry.sessions import SESSION_TIMER
 from broker_sim.registry.waits import WAIT_TIMER
 from simulation import world
 from simulation.checkers import leak_check
-from simulation.checkers.compaction_oracle import check_compaction
 from simulation.checkers.fetch_oracle import check_aborted, check_last_stable_offset
 from simulation.checkers.invariants import (
     FinalState,
@@ -26,7 +25,7 @@ from simulation.checkers.invariants import (
     check_observed,
     check_order,
 )
-from simulation.checkers.log_oracle import LogOracle
+from simulation.checkers.log_oracle import LogOracle, check_compaction
 from simulation.checkers.producer_history import ProducerHistory
 from simulation.cli import run_seed
 from simulation.hosts.disk import SimDisk

@@ -5,10 +5,17 @@ from types import SimpleNamespace
 
 from planted import PLANTS
 
+from simulation import failure_report
 from simulation.cli import main
-from simulation.report import failure_report
-from simulation.report.failure_report import TIMELINE_LINES_MAX, report_failure, timeline
-from simulation.report.shrink import as_toml, kind_of, kinds_of_faults, shrunk
+from simulation.failure_report import (
+    TIMELINE_LINES_MAX,
+    as_toml,
+    kind_of,
+    kinds_of_faults,
+    report_failure,
+    shrunk,
+    timeline,
+)
 from simulation.scenario import Chances, ClusterChances, Expect, Fault, LinkConditions, Scenario
 from simulation.scenario_loading import load_scenario, parse_scenario
 

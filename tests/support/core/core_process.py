@@ -36,7 +36,7 @@ from broker_sim.core.effects import (
 from broker_sim.core.flush_order import FlushOrder
 from broker_sim.core.security.principals import ANONYMOUS
 from simulation.hosts.disk import SimDisk
-from simulation.hosts.process_clients import Core
+from simulation.hosts.sim_broker import Core
 from txnlog_kafka.wire import framing
 from txnlog_kafka.wire.messages import KNOWN_APIS, ApiKey
 
