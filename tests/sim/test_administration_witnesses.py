@@ -7,13 +7,13 @@ from random import Random
 from types import SimpleNamespace
 
 import pytest
-from support.core.replica_disks import SetState
+from support.core.replica_disks import DIRECTORY, Replicas, batch
 
 from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.effects import Append, Delete, Rename, WriteFile
 from broker_sim.core.log.files import encode_partition_metadata
 from simulation.checkers.metadata_oracle import MetadataListener, MetadataOracle
-from simulation.checkers.replica_oracle import ReplicaLogs, ReplicaOracle, partition_name
+from simulation.checkers.replica_oracle import ReplicaOracle, partition_name
 from simulation.cluster import Cluster
 from simulation.hosts.disk import SimDisk
 from simulation.load import administrator as administration
@@ -23,91 +23,71 @@ from simulation.load.routing import Routing
 from simulation.trace import Trace
 from simulation.violation import Violation
 from txnlog_kafka.operations.effects import Reply
-from txnlog_kafka.wire.records import Record, encode_batch, stamp_offsets
+from txnlog_kafka.wire.records import Record
 
-DIRECTORY = "t-0"
 IDS = [uuid.UUID(int=number).bytes for number in (1, 2)]
 
 
-def batch(base_offset, value=b"v"):
-    data = bytearray(encode_batch([Record(b"k", value)]))
-    stamp_offsets(data, 0, base_offset=base_offset, leader_epoch=0)
-    return bytes(data)
-
-
-class Lives:
+class Lives(Replicas):
     """Replica logs of one or several brokers, whose topic is created, deleted and recreated."""
 
     def __init__(self, count=1, **logs):
-        self.state = SetState()
-        self.state.keepers = ()
+        super().__init__(count, **logs)
+        self.state.isr = self.state.keepers = ()
         self.name_life(0)
-        self.logs = ReplicaLogs(self.state, **logs)
-        self.disks = [SimDisk() for _ in range(count)]
-        for number, disk in enumerate(self.disks):
-            ReplicaOracle(f"b{number}", disk, self.logs)
 
     def name_life(self, life):
         """Let the newest metadata name this life of the topic."""
         metadata = encode_partition_metadata(IDS[life])
         self.state.partition = partition_name(DIRECTORY, metadata)
 
-    def do(self, number, *operations):
-        for operation in operations:
-            self.disks[number].apply(operation)
-            self.logs.oracles[f"b{number}"].watch(operation)
-
-    def create(self, number, life):
+    def create(self, name, life):
         metadata = encode_partition_metadata(IDS[life])
-        self.do(number, WriteFile(f"{DIRECTORY}/partition.metadata", metadata))
+        self.do(name, WriteFile(f"{DIRECTORY}/partition.metadata", metadata))
 
-    def append(self, number, data, path=f"{DIRECTORY}/0.log"):
-        self.do(number, Append(path, self.disks[number].size_bytes(path) or 0, data))
-
-    def delete(self, number):
-        self.do(number, Rename(DIRECTORY, "gone-delete"), Delete("gone-delete"))
+    def delete(self, name):
+        self.do(name, Rename(DIRECTORY, "gone-delete"))
+        self.do(name, Delete("gone-delete"))
 
 
 @pytest.mark.invariant(6, 8)
 def test_a_topic_of_the_same_name_is_another_one():
     lives = Lives(2)
-    for number in (0, 1):
-        lives.create(number, 0)
-        lives.append(number, batch(0))
+    for name in lives.disks:
+        lives.create(name, 0)
+        lives.append(name, batch(0))
     lives.logs.on_high_watermark("b0", DIRECTORY, 1)
-    lives.delete(0)
-    lives.create(0, 1)
+    lives.delete("b0")
+    lives.create("b0", 1)
     lives.name_life(1)
     # The other broker has not heard of it yet.
     lives.logs.on_high_watermark("b1", DIRECTORY, 1)
-    lives.append(0, batch(0, b"other"))
+    lives.append("b0", batch(0, b"other"))
     lives.logs.on_high_watermark("b0", DIRECTORY, 1)
     lives.logs.check_complete("b0", [DIRECTORY])
     with pytest.raises(Violation, match="invariant 8:"):
         lives.logs.check_complete("b1", [DIRECTORY])
-    lives.delete(1)
-    lives.create(1, 1)
+    lives.delete("b1")
+    lives.create("b1", 1)
     with pytest.raises(Violation, match="invariant 6:"):
-        lives.append(1, batch(0))
+        lives.append("b1", batch(0))
 
 
 @pytest.mark.invariant(8)
 def test_records_that_a_client_has_deleted_are_not_missing_and_others_are():
     trimmed = {DIRECTORY}
     lives = Lives(2, trimmed=trimmed)
-    for number in (0, 1):
-        lives.create(number, 0)
-    lives.append(0, batch(0))
-    lives.append(0, batch(1))
+    for name in lives.disks:
+        lives.create(name, 0)
+    lives.append("b0", batch(0), batch(1))
     lives.logs.on_high_watermark("b0", DIRECTORY, 2)
-    lives.append(1, batch(1))
+    lives.append("b1", batch(1))
     lives.logs.check_complete("b1", [DIRECTORY])
     trimmed.clear()
-    other = SimDisk()
-    ReplicaOracle("b2", other, lives.logs)
-    lives.disks.append(other)
-    lives.create(2, 0)
-    lives.append(2, batch(1))
+    lives.disks["b2"] = SimDisk()
+    ReplicaOracle("b2", lives.disks["b2"], lives.logs)
+    lives.create("b2", 0)
+    lives.append("b2", batch(1))
     with pytest.raises(Violation, match="invariant 8:"):
         lives.logs.check_complete("b2", [DIRECTORY])
 

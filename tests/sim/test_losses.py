@@ -170,21 +170,21 @@ def test_what_is_lost_and_reported_and_what_is_aborted_is_fine(made, seen, in_sa
 
 
 @pytest.mark.invariant(10, 20, 43, 44)
-def test_in_the_story_of_unclean_elections_they_lose_what_was_acknowledged():
+@pytest.mark.parametrize(
+    ("story", "happens"),
+    [
+        ("unclean_elections", {"leader that is alone in the ISR dies": 6}),
+        (
+            "all_lose_power",
+            {"all machines lost power": 6, "transaction open when all machines lost power": 6},
+        ),
+    ],
+)
+def test_in_the_stories_of_losses_what_was_acknowledged_is_lost(story, happens):
     counts = Counter()
     for seed in range(6):
-        counts.update(run_seed(seed, "three_brokers_unclean_elections").counts)
-    assert counts["leader that is alone in the ISR dies"] > 6
-    assert counts["committed batches lost"] > 0
-
-
-@pytest.mark.invariant(20, 43, 44)
-def test_in_the_story_of_lost_power_open_transactions_and_acknowledged_records_are_lost():
-    counts = Counter()
-    for seed in range(6):
-        counts.update(run_seed(seed, "three_brokers_all_lose_power").counts)
-    assert counts["all machines lost power"] > 6
-    assert counts["transaction open when all machines lost power"] > 6
+        counts.update(run_seed(seed, f"three_brokers_{story}").counts)
+    assert all(counts[what] > often for what, often in happens.items()), counts
     assert counts["committed batches lost"] > 0
 
 

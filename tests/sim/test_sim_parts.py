@@ -9,13 +9,11 @@ from support.histories.transaction_records import state_record
 from broker_sim.core.effects import Append, Delete, Flush, Rename, Truncate, WriteFile
 from simulation.checkers.log_oracle import LogOracle
 from simulation.hosts.disk import SimDisk
-from simulation.hosts.network import Network
 from simulation.hosts.scheduler import Scheduler
 from simulation.load.background_load import BackgroundLoad
 from simulation.load.routing import Routing
-from simulation.scenario import LinkConditions, ScenarioError
+from simulation.scenario import ScenarioError
 from simulation.scenario_loading import draw_random, load_scenario, parse_scenario, scenario_names
-from simulation.trace import Trace
 from simulation.violation import Violation
 from txnlog_kafka.wire.invariants import InvariantViolation
 from txnlog_kafka.wire.records import (
@@ -86,109 +84,6 @@ def test_truncate_rename_and_delete_do_what_their_names_say():
 def test_an_append_that_is_not_at_the_end_is_our_own_bug():
     with pytest.raises(InvariantViolation, match="gap or overwrites"):
         filled_disk().apply(Append("a/1.log", 3, b"x"))
-
-
-class End:
-    """Both ends of a connection, for tests."""
-
-    name = "end"
-    incarnation = 1
-
-    def __init__(self):
-        self.frames, self.closed = [], 0
-
-    def on_frame(self, connection, frame):
-        self.frames.append(frame)
-
-    def on_closed(self, connection):
-        self.closed += 1
-
-    on_ended = on_disconnected = on_closed
-
-
-def connected(weather=None):
-    scheduler = Scheduler()
-    network = Network(scheduler, Trace(lambda: scheduler.now_us, None), random.Random(1))
-    network.weather = weather or LinkConditions()
-    client, broker = End(), End()
-    return scheduler, client, broker, network.connect(client, broker)
-
-
-def run(scheduler):
-    scheduler.run_until(lambda: False, limit_us=scheduler.now_us + 10_000_000)
-
-
-def test_a_connection_keeps_the_order_of_its_frames():
-    scheduler, _, broker, connection = connected(LinkConditions(spike=0.5, spike_ms=50))
-    for number in range(50):
-        connection.request(b"%d" % number)
-    run(scheduler)
-    assert broker.frames == [b"%d" % number for number in range(50)]
-
-
-def test_what_was_sent_before_a_close_still_arrives_and_answers_do_not():
-    scheduler, client, broker, connection = connected()
-    connection.request(b"last words")
-    connection.close()
-    run(scheduler)
-    assert (broker.frames, broker.closed) == ([b"last words"], 1)
-    connection.respond(b"too late")
-    run(scheduler)
-    assert client.frames == []
-
-
-def test_a_broken_connection_delivers_nothing_more_in_either_direction():
-    scheduler, client, broker, connection = connected(LinkConditions(connection_loss=1.1))
-    connection.request(b"lost")
-    connection.respond(b"lost too")
-    run(scheduler)
-    assert (client.frames, broker.frames, broker.closed) == ([], [], 1)
-
-
-def test_a_duplicate_request_comes_twice_by_two_connections_and_is_answered_to_nobody():
-    scheduler, client, broker, connection = connected(LinkConditions(duplicate=1.1))
-    by = []
-    broker.on_frame = lambda connection, frame: by.append((connection.connection_id, frame))
-    ended = []
-    broker.on_ended = lambda connection: ended.append(connection.connection_id)
-    connection.request(b"the same bytes")
-    connection.respond(b"an answer")
-    run(scheduler)
-    assert by == [(1, b"the same bytes"), (2, b"the same bytes")]
-    assert sorted(ended) == [1, 2], "nothing is left over of either"
-    assert (client.frames, client.closed) == ([], 1)
-
-
-def test_what_may_not_be_late_does_not_come_twice_either():
-    scheduler, _, broker, connection = connected(LinkConditions(duplicate=1.1))
-    connection.request(b"a marker", may_be_late=False)
-    run(scheduler)
-    assert broker.frames == [b"a marker"]
-
-
-def test_a_duplicate_of_a_request_that_was_lost_is_none():
-    scheduler, _, broker, connection = connected(LinkConditions(duplicate=1.1))
-    connection.request(b"to the process before")
-    broker.incarnation = 2
-    run(scheduler)
-    assert broker.frames == []
-
-
-def test_an_answer_to_a_client_that_is_gone_breaks_the_connection():
-    scheduler, client, broker, connection = connected()
-    broker.on_ended = lambda connection: connection.respond(b"to nobody")
-    connection.request(b"last words")
-    connection.close()
-    run(scheduler)
-    assert (client.frames, broker.closed, connection.broker_open) == ([], 1, False)
-
-
-def test_a_restarted_broker_hears_nothing_of_old_connections():
-    scheduler, _, broker, connection = connected()
-    connection.request(b"to the old process")
-    broker.incarnation = 2
-    run(scheduler)
-    assert broker.frames == []
 
 
 def batch(base_offset, **producer):

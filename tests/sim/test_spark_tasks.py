@@ -1,12 +1,10 @@
-"""Tasks as Spark runs them: attempts, copies, lost executors; and the bugs planted in retries."""
+"""Tasks as Spark runs them: attempts, copies, lost executors."""
 
 from collections import Counter, defaultdict
 from random import Random
 from types import SimpleNamespace
 
 import pytest
-from planted.client_plants import CLIENT_PLANTS
-from support.harness.planted_bugs import assert_caught
 
 from simulation.checkers.invariants import FinalState, check_taken
 from simulation.coverage import OF_TASKS
@@ -27,15 +25,6 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import StagedBatchesInvalid
 from txnlog_spark.staging.staged_output import plan_chunks
 
-KNOWN = {
-    "no-abort-before-a-retry": (12, {18, 35}),
-    "progress-in-a-second-transaction": (2, {35, 36, 37, 41}),
-    "judged-before-initialising": (60, {35, 37, 41}),
-    "sequences-reset-without-a-leader": (7, {13, 18}),
-    "batches-built-again": (1, {18}),
-    "both-attempts-taken": (7, {35}),
-}
-"""Seed that catches a planted bug, and the invariants that the bug breaks."""
 ROWS = [[(0, n) for n in range(12)], [(1, n) for n in range(9)]]
 
 
@@ -218,14 +207,6 @@ def test_each_fault_of_tasks_happens_and_costs_no_row():
         counts.update(verdict.counts)
     for fault in (*OF_TASKS, "output left behind", "query stopped: StagedBatchesInvalid"):
         assert counts[fault] > 0, counts
-
-
-@pytest.mark.weekly
-@pytest.mark.invariant(18, 35, 41, 49)
-@pytest.mark.parametrize("plant", CLIENT_PLANTS)
-def test_a_bug_planted_in_what_is_done_again_is_caught_by_its_invariant(plant, record_property):
-    seed, numbers = KNOWN[plant]
-    assert_caught(plant, "random", seed, numbers, record_property)
 
 
 def test_a_drivers_clocks_jump_and_drift_and_cost_no_row():
