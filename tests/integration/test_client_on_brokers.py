@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition as Place
+from support.brokers.apache_kafka import ApacheKafka, Node, new_cluster_id
 from support.brokers.probe import wait_for, wait_until
+from support.brokers.sim_broker import SimBroker
+from support.clients.librdkafka import TIMEOUT_S, consumer, create_topic, transactional
+from support.harness.availability import check_available
 from support.query.commit_plans import (
     build_plan,
     changed,
@@ -20,18 +27,32 @@ from support.raw.raw import Connection
 from support.raw.raw_admin import ZERO_ID, delete_topics, topic_id, wait_until_gone
 
 from txnlog_kafka.host.client import Client
+from txnlog_kafka.operations.admin import fetch_broker_config
 from txnlog_kafka.operations.cluster_view import topic_id_text
-from txnlog_kafka.operations.effects import Failpoint
-from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from txnlog_kafka.operations.effects import (
+    Call,
+    Calls,
+    Failpoint,
+    Operation,
+    Outcome,
+    Unanswered,
+)
+from txnlog_kafka.operations.metadata import refresh_metadata
+from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, fetch_committed
+from txnlog_kafka.operations.session import SessionConfig
+from txnlog_kafka.operations.transaction import init_producer_id
+from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.codec.decode import decode_batches
 from txnlog_spark.commit.checkpoint import SourceEnd
 from txnlog_spark.errors import (
+    DeadlineExceeded,
     FatalError,
     OffsetOutOfRange,
     ProducerFenced,
     TxnLogError,
     UnknownTopic,
+    WrongCluster,
 )
 from txnlog_spark.offsets import SourceNote
 from txnlog_testing.failpoints import STEPS
@@ -311,3 +332,82 @@ def test_transactions_are_listed_and_described(client, names):
     found = client.describe_transaction(names["t"])
     assert found.timeout_ms == plan.committer.options.transaction_timeout_ms
     assert names["t"] in {t.transactional_id for t in client.list_transactions()}
+
+
+# ------------------------------------------------------------------ refusals
+
+
+def test_a_transaction_timeout_over_the_brokers_is_told_with_both_values(client, names):
+    with pytest.raises(FatalError) as caught:
+        client.run(init_producer_id(client.session, names["t"], 1_800_000))
+    text = str(caught.value)
+    assert "INVALID_TRANSACTION_TIMEOUT" in text
+    assert "transaction.timeout.ms=1800000" in text
+    assert "transaction.max.timeout.ms=900000" in text
+
+
+def test_a_config_of_a_broker_is_had_by_its_name(client):
+    client.run(refresh_metadata(client.session, ()))
+    found = client.run(fetch_broker_config(client.session, "transaction.max.timeout.ms"))
+    missing = client.run(fetch_broker_config(client.session, "no.such.name"))
+    assert (found, missing) == ("900000", None)
+
+
+def test_offsets_pending_by_another_transactional_id_are_told(broker, client, names):
+    topic, group = create_topic(broker.bootstrap_servers, names["in"]), names["g"]
+    holder = transactional(broker.bootstrap_servers, names["t"])
+    member = consumer(broker.bootstrap_servers, group)
+    holder.begin_transaction()
+    holder.send_offsets_to_transaction(
+        [Place(topic, 0, 5)], member.consumer_group_metadata(), TIMEOUT_S
+    )
+    client.run(fetch_committed(client.session, group, require_stable=False))
+    client.session.config = SessionConfig(operation_timeout_ms=2_000)
+    with pytest.raises(DeadlineExceeded) as caught:
+        client.run(fetch_committed(client.session, group, partitions=[(topic, 0)]))
+    assert "UNSTABLE_OFFSET_COMMIT" in str(caught.value)
+    assert "maybe of another transactional id" in str(caught.value)
+    holder.abort_transaction(TIMEOUT_S)
+    member.close()
+
+
+def two_clusters(kind: str, folder: Path) -> tuple[Any, Any]:
+    """Return a broker, and a broker of another cluster with the same id and port."""
+    if kind == "apache_kafka":
+        node = Node.alone()
+        other = Node(node.number, node.port, node.controllers, new_cluster_id())
+        return ApacheKafka(folder / "a", node=node), ApacheKafka(folder / "b", node=other)
+    first = SimBroker(folder / "a")
+    return first, SimBroker(folder / "b", ports=first.ports)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "broker_sim",
+        pytest.param("apache_kafka", marks=[pytest.mark.kafka, pytest.mark.weekly]),
+    ],
+)
+def test_a_broker_of_another_cluster_is_refused_at_the_first_request(
+    kind: str, tmp_path: Path
+) -> None:
+    """KIP-1242. The topics there may have the names and the offsets of the cluster before."""
+    check_available(kind)
+    first, second = two_clusters(kind, tmp_path)
+
+    def ask(node: int) -> Operation[tuple[Outcome, ...]]:
+        message = APIS[ApiKey.METADATA].request(topics=[])
+        outcomes: tuple[Outcome, ...] = yield Calls((Call(node, message, 20_000),))
+        return outcomes
+
+    with Client(first.bootstrap_servers) as client:
+        with first:
+            client.run(refresh_metadata(client.session, ()))
+            (node,) = client.session.cluster.nodes
+        with second:
+            (outcome,) = client.run(ask(node))
+            assert isinstance(outcome, Unanswered)
+            assert not outcome.sent
+            assert f"is not broker {node} of cluster" in outcome.reason
+            with pytest.raises(WrongCluster):
+                client.run(refresh_metadata(client.session, ()))

@@ -1,4 +1,4 @@
-"""Writers in foreachBatch: sinks with and without names, threads, guards and job groups."""
+"""Run ids, and writers in foreachBatch: sinks with and without names, threads, guards, groups."""
 
 from __future__ import annotations
 
@@ -144,7 +144,8 @@ def test_a_function_that_sets_a_job_group_has_another_run_id_in_each_run(sinks: 
     for limit in (2, None, None):
         sinks.feed()
         sinks.run(grouped, maxOffsetsPerTrigger=limit)
-        runs.append([recorded(sinks.pipe, name) for name in ("first", "second")])
+        folders = "txnlog/sinks/first", "txnlog/sinks/second"
+        runs.append([recorded(sinks.pipe, folder) for folder in folders])
     sinks.check()
     run_ids = [first["run_id"] for first, _ in runs]
     assert len({*run_ids, "orders"}) == 4
@@ -154,9 +155,9 @@ def test_a_function_that_sets_a_job_group_has_another_run_id_in_each_run(sinks: 
             assert record["ended_runs"] == run_ids[:number]
 
 
-def recorded(pipe: Pipe, name: str) -> dict[str, Any]:
-    """The record of what a named sink has begun."""
-    path = pipe.checkpoint / "txnlog" / "sinks" / name / "attempt.json"
+def recorded(pipe: Pipe, folder: str) -> dict[str, Any]:
+    """The record of what the sink with this folder has begun last."""
+    path = pipe.checkpoint / folder / "attempt.json"
     return dict(json.loads(path.read_text()))
 
 
@@ -192,3 +193,25 @@ def test_a_group_for_two_sinks_or_for_one_made_inside_of_the_function_is_refused
     sinks.pipe.checkpoint = sinks.pipe.checkpoint.with_name("another")
     with pytest.raises(Exception, match="make the sink 'second' before the query is started"):
         sinks.run(late)
+
+
+def test_all_batches_of_a_run_have_one_run_id_and_each_restart_ends_one(pipe: Pipe) -> None:
+    """Pins Spark's behaviour: one instance of a data source for all commits of a started query."""
+    ended: list[str] = []
+    for number in range(3):
+        rows = pipe.stream().select("key", "value")
+        query = pipe.write(rows).trigger(processingTime="100 milliseconds").start()
+        seen = []
+        try:
+            for value in range(3):
+                pipe.feed([f"{number}-{value}"])
+                query.processAllAvailable()
+                seen.append(recorded(pipe, "txnlog"))
+        finally:
+            query.stop()
+        assert [each["batch_id"] for each in seen] == list(range(3 * number, 3 * number + 3))
+        (run_id,) = {each["run_id"] for each in seen}
+        assert run_id not in ended
+        assert all(each["ended_runs"] == ended for each in seen)
+        ended = [*ended, run_id]
+    assert pipe.output_values() == sorted(f"{n}-{value}" for n in range(3) for value in range(3))

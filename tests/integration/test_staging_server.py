@@ -22,6 +22,7 @@ import pytest
 from support.brokers.probe import pause, wait_until
 from support.query.staged_messages import is_there, on_server, stage
 from support.query.staging_home import (
+    MIB,
     expected,
     read_back,
     remote,
@@ -42,8 +43,6 @@ from txnlog_spark.staging.frames import Kind, TaskAttempt
 from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.reader import StagedReader
 from txnlog_spark.staging.writer import Outlet, StagingWriter, open_server_outlet
-
-MIB = 2**20
 
 
 @pytest.mark.parametrize("way", [on_server, remote])
@@ -431,3 +430,23 @@ def test_an_ipv6_address_is_listened_on_and_reached_as_spark_writes_it(
         return open_server_outlet(ensure_server(settings), attempt, host="[::1]", is_local=False)
 
     assert read_back(settings, stage(attempt, rows(3), outlet)) == expected(rows(3))
+
+
+LIMIT_BYTES = 300 * MIB
+"""Memory limit of the worker that starts the server: `spark.sql.planner.pythonExecution.memory`."""
+
+WORKER = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_AS, ({LIMIT_BYTES}, {LIMIT_BYTES}))
+from support.query.staging_home import stage_and_read_back, staging_settings
+stage_and_read_back(staging_settings(bind_address="127.0.0.1"))
+"""
+
+
+def test_a_server_that_a_limited_worker_starts_stages_more_than_its_limit(home: Path) -> None:
+    tests = Path(__file__).resolve().parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER],
+        env=os.environ | {"PYTHONPATH": str(tests)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

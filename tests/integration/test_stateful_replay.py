@@ -103,3 +103,30 @@ def test_a_stateful_query_survives_the_kills_of_its_driver_around_the_commit(
     assert ended.code == 0, ended.stderr[-3000:]
     values = values_of(read_topic(query.bootstrap, query.target))
     check(values, len(places) * 2 * BATCH)
+
+
+def test_a_query_goes_on_after_its_state_was_repartitioned(pipe: Pipe) -> None:
+    """Spark's own tool gives the state another number of partitions, as a batch."""
+    spark = pipe.spark
+
+    def run_distinct() -> None:
+        rows = pipe.stream().select("value").dropDuplicates(["value"])
+        finish(pipe.write(rows).trigger(availableNow=True).start())
+
+    def sources_of(batch_id: str) -> list[str]:
+        """Return the sources' lines of an entry of Spark's offset log."""
+        return (pipe.checkpoint / "offsets" / batch_id).read_text().splitlines()[2:]
+
+    spark.conf.set(STATE_STORE, ROCKS_DB)  # the only one that the tool takes
+    try:
+        pipe.feed(range(10))
+        run_distinct()
+        partitions = int(spark.conf.get("spark.sql.shuffle.partitions", "")) + 1
+        spark._streamingCheckpointManager.repartition(str(pipe.checkpoint), partitions)
+        assert pipe.logged("offsets") == pipe.logged("commits") == [0, 1]
+        assert sources_of("0") == sources_of("1")
+        pipe.feed(range(5, 15))
+        run_distinct()
+    finally:
+        spark.conf.unset(STATE_STORE)
+    assert pipe.output_values() == sorted(map(str, range(15)))
