@@ -50,16 +50,16 @@ def end_offsets(client: Client, topic: str, *, read_committed: bool) -> dict[int
     return _offsets(client, topic, LATEST_TIMESTAMP, read_committed=read_committed)
 
 
-def read_committed(client: Client, topic: str, *, with_values: bool = False) -> TopicColumns:
-    """Return the records that a read_committed consumer gets up to now."""
+def read_committed(client: Client, topic: str) -> TopicColumns:
+    """Return the records, without values, that a read_committed consumer gets up to now."""
     parts = []
     for partition, start, end in _ranges(client, topic, read_committed=True):
         for answer, position in _answers(client, (topic, partition), (start, end), committed=True):
             columns = decode_batches(
                 answer.data, start_offset=position, end_offset=end, aborted=answer.aborted or []
             )
-            values = columns.values if with_values else columns.values.slice(0, 0)
-            parts.append((partition, columns.offsets, columns.keys, values))
+            no_values = columns.values.slice(0, 0)
+            parts.append((partition, columns.offsets, columns.keys, no_values))
     return _concat(parts)
 
 

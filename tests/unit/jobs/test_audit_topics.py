@@ -131,20 +131,6 @@ def run_audit(*more: str) -> int:
     return audit.main([*args, "--group-id", "g", *more])
 
 
-@pytest.fixture(autouse=True)
-def no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fake functions need no client."""
-
-    class NoClient:
-        def __init__(self, *_: object, **__: object) -> None: ...
-        def __enter__(self) -> NoClient:
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
-
-    monkeypatch.setattr(audit, "Client", NoClient)
-
-
 def test_a_clean_log_passes_and_its_attempts_are_counted(
     log: FakeLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
