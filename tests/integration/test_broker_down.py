@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.brokers.kafka_cluster import KafkaCluster
 from support.brokers.probe import live_brokers, wait_until
-from support.brokers.sim_broker import NODES, SimBroker
-from support.harness.availability import check_available
+from support.brokers.three_brokers import KINDS, three_brokers
 from support.raw.raw import Connection, message_class
 
 from txnlog_kafka.wire.messages import ApiKey
 
 pytestmark = pytest.mark.weekly(day=1)
 
-CLUSTERS = {
-    "broker_sim_cluster": partial(SimBroker, brokers=NODES),
-    "apache_kafka_cluster": KafkaCluster,
-}
-KINDS = ["broker_sim_cluster", pytest.param("apache_kafka_cluster", marks=pytest.mark.chaos)]
 FENCED_VERSION = 2
 TOPIC = "orders"
 PARTITIONS = 4
@@ -31,8 +23,7 @@ PARTITIONS = 4
 
 @pytest.fixture(params=KINDS)
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    check_available(request.param.removesuffix("_cluster"))
-    with CLUSTERS[request.param](tmp_path) as made:
+    with three_brokers(request.param, tmp_path) as made:
         yield made
 
 

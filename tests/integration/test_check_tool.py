@@ -176,12 +176,6 @@ def test_a_broker_that_is_not_there_does_not_hide_what_else_is_wrong(
 # ------------------------------------------------------------------ what the next start will do
 
 
-def note_done(query: Query, batch_id: int) -> None:
-    """Spark's commit log."""
-    (query.checkpoint / "commits").mkdir(exist_ok=True)
-    (query.checkpoint / "commits" / str(batch_id)).write_text("v1\n{}")
-
-
 def test_the_next_start_is_said_in_words(query: Query, tool: Tool) -> None:
     group = ["--group", query.group, "--input", query.input, "--output", query.output]
     assert "committedOrEarliest" in tool.next_start(query, *group)
@@ -191,7 +185,7 @@ def test_the_next_start_is_said_in_words(query: Query, tool: Tool) -> None:
     query.commit(0, ["v00"])
     said = tool.next_start(query)
     assert said == "batch 0 is committed: Spark runs it again, and the sink skips it"
-    note_done(query, 0)
+    query.note_done(0)
     said = tool.next_start(query)
     assert said == "batch 1 is planned from where batch 0 ended, which is committed"
     query.log(1, 20)
@@ -207,7 +201,7 @@ def test_the_next_start_is_said_in_words(query: Query, tool: Tool) -> None:
 
 def test_a_start_that_would_be_refused_is_refused_with_its_error(query: Query, tool: Tool) -> None:
     query.commit(0, ["v00"])
-    note_done(query, 0)
+    query.note_done(0)
     with Client(query.bootstrap) as client:
         client.commit_offsets(query.group, {(query.input, 0): 3})
     assert "COMMITTED_OFFSETS_MOVED" in tool.next_start(query, state="refused")
@@ -218,7 +212,7 @@ def test_a_start_that_would_be_refused_is_refused_with_its_error(query: Query, t
 def test_a_checkpoint_that_is_behind_the_output_is_warned_of(query: Query, tool: Tool) -> None:
     for number in range(2):
         query.commit(number, [f"v{number:02}"])
-        note_done(query, number)
+        query.note_done(number)
     for folder in ("offsets", "commits"):
         (query.checkpoint / folder / "1").unlink()
     said = tool.next_start(query, state="warning")

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from support.brokers.kafka_cluster import KafkaCluster
 from support.brokers.probe import wait_until
-from support.brokers.sim_broker import NODES, SimBroker
+from support.brokers.three_brokers import three_brokers
 from support.clients.librdkafka import create_topic, produce_values
 from support.core.broker_build import fetch_request
-from support.harness.availability import check_available
 from support.raw.raw import Connection
 
 from txnlog_kafka.host.client import Client
@@ -25,10 +22,6 @@ from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_kafka.operations.session import SessionConfig
 from txnlog_kafka.wire.error_codes import ErrorCode as E
 
-CLUSTERS = {
-    "broker_sim_cluster": partial(SimBroker, brokers=NODES),
-    "apache_kafka_cluster": KafkaCluster,
-}
 RACKS = ("a", "b", "c")
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 COUNT = 20
@@ -42,10 +35,9 @@ COUNT = 20
     ],
 )
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    check_available(request.param.removesuffix("_cluster"))
     folder: Path = tmp_path_factory.mktemp(request.param)
     config = {"replica.selector.class": SELECTOR}
-    with CLUSTERS[request.param](folder, config, racks=RACKS) as made:
+    with three_brokers(request.param, folder, config, racks=RACKS) as made:
         yield made
 
 

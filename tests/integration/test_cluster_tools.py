@@ -11,26 +11,19 @@ import json
 import re
 import uuid
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.brokers.kafka_cluster import KafkaCluster
 from support.brokers.probe import wait_for, wait_until
-from support.brokers.sim_broker import NODES, SimBroker
+from support.brokers.three_brokers import KINDS, three_brokers
 from support.clients.librdkafka import produce_values
-from support.harness.availability import available, check_available
+from support.harness.availability import available
 from support.kafka.java_tools import Done, JavaHost, java_command
 
 pytestmark = pytest.mark.weekly(day=0)
 
-CLUSTERS = {
-    "broker_sim_cluster": partial(SimBroker, brokers=NODES),
-    "apache_kafka_cluster": KafkaCluster,
-}
-KINDS = ["broker_sim_cluster", pytest.param("apache_kafka_cluster", marks=pytest.mark.chaos)]
 # Only the tools move leaders. A killed broker counts as there until its tool has been run.
 SETTINGS = {"auto.leader.rebalance.enable": "false"}
 SESSION = {
@@ -148,9 +141,8 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaHost]:
 
 @pytest.fixture(scope="module", params=KINDS)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    check_available(request.param.removesuffix("_cluster"))
     folder = tmp_path_factory.mktemp(request.param)
-    with CLUSTERS[request.param](folder, SETTINGS | SESSION[request.param]) as made:
+    with three_brokers(request.param, folder, SETTINGS | SESSION[request.param]) as made:
         yield made
 
 

@@ -65,17 +65,11 @@ def tool(query: Query, capsys: pytest.CaptureFixture[str]) -> Tool:
     return Tool(query, capsys)
 
 
-def note_done(query: Query, batch_id: int) -> None:
-    """Spark's commit log."""
-    (query.checkpoint / "commits").mkdir(exist_ok=True)
-    (query.checkpoint / "commits" / str(batch_id)).write_text("v1\n{}")
-
-
 def run_batches(query: Query, numbers: range, run: str) -> None:
     """Batches with this sink, each noted by Spark."""
     for number in numbers:
         query.commit(number, [f"v{number:02}"], run=run)
-        note_done(query, number)
+        query.note_done(number)
 
 
 def begin_only(query: Query, batch_id: int) -> None:
@@ -112,7 +106,7 @@ def test_batches_of_another_sink_in_between_are_said_to_be_done(query: Query, to
     elsewhere = [f"v{number:02}" for number in range(10, 20)]
     for number in range(10, 20):  # Spark's own sink writes these, and moves neither of our groups
         query.log(number, 10 * (number + 1))
-        note_done(query, number)
+        query.note_done(number)
     with pytest.raises(ProgressBehind) as stopped:
         query.commit(20, ["v20"], run="run-2")
     words = tool.named_by(stopped.value)["if the output has all batches below 20"]

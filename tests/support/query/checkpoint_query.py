@@ -49,6 +49,11 @@ class Query:
         source = json.dumps(with_source_note(offsets, SourceNote(cluster_id, None)))
         (self.checkpoint / "offsets" / str(batch_id)).write_text(f"v1\n{{}}\n{source}")
 
+    def note_done(self, batch_id: int) -> None:
+        """Spark's commit log."""
+        (self.checkpoint / "commits").mkdir(exist_ok=True)
+        (self.checkpoint / "commits" / str(batch_id)).write_text("v1\n{}")
+
     def stage(
         self, batch_id: int, values: list[str], run: str = "plan", location: Path | None = None
     ) -> StagedBatches:
