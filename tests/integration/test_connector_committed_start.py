@@ -152,17 +152,11 @@ def test_a_writer_of_another_group_is_refused_before_it_writes(
     assert old.values("read_uncommitted") == values(range(10))
 
 
-def source_lines(pipe: Pipe) -> list[dict[str, Any]]:
-    """The source's line of every batch in the offset log."""
-    files = [pipe.checkpoint / "offsets" / str(n) for n in pipe.logged("offsets")]
-    return [json.loads(file.read_text().splitlines()[2]) for file in files]
-
-
 def test_queries_and_batch_reads_in_spark_start_from_the_committed_offsets(pipe: Pipe) -> None:
     committed = {"startingOffsets": "committed", "maxOffsetsPerTrigger": 15}
     pipe.feed(range(20))
     pipe.copy({"startingOffsets": "committedOrEarliest"})
-    assert all(map(is_noted, source_lines(pipe)))
+    assert all(map(is_noted, pipe.source_lines()))
     shutil.rmtree(pipe.checkpoint)
     line = pipe.copy_error(source=committed, sink={"kafka.group.id": None})
     assert "set it to" in line
@@ -171,7 +165,7 @@ def test_queries_and_batch_reads_in_spark_start_from_the_committed_offsets(pipe:
     pipe.feed(range(20, 40))
     pipe.copy(committed)  # the first batch is replayed, and empty
     assert pipe.output_values("read_uncommitted") == sorted(map(str, range(40)))
-    lines = source_lines(pipe)
+    lines = pipe.source_lines()
     assert all(map(is_noted, lines))
     assert len(lines) > 2
     pipe.feed(range(40, 47))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from confluent_kafka import TopicCollection
@@ -14,12 +12,6 @@ from support.clients.librdkafka import create_topic
 from support.spark.connector import Pipe, error_of, finish
 
 from txnlog_spark.offsets import SourceNote, source_note_of
-
-
-def source_lines(pipe: Pipe) -> list[dict[str, Any]]:
-    """The source's line of every batch in the offset log."""
-    files = [pipe.checkpoint / "offsets" / str(n) for n in pipe.logged("offsets")]
-    return [json.loads(file.read_text().splitlines()[2]) for file in files]
 
 
 def cluster_id(bootstrap: str) -> str:
@@ -40,7 +32,7 @@ def test_every_logged_offset_names_the_cluster_and_the_topic_and_an_idle_restart
     pipe.feed(range(30))
     source = {"startingOffsets": word, "maxOffsetsPerTrigger": 20}
     pipe.copy(source)
-    lines = source_lines(pipe)
+    lines = pipe.source_lines()
     topic_ids = ((pipe.input, topic_id(pipe.bootstrap, pipe.input)),)
     expected = SourceNote(cluster_id(pipe.bootstrap), pipe.group, topic_ids)
     notes = {source_note_of(line) for line in lines}
@@ -48,7 +40,7 @@ def test_every_logged_offset_names_the_cluster_and_the_topic_and_an_idle_restart
     assert note._replace(source_id="") == expected
     assert note.source_id
     pipe.copy(source)
-    assert source_lines(pipe) == lines
+    assert pipe.source_lines() == lines
 
 
 @pytest.fixture(scope="module")

@@ -120,6 +120,11 @@ class Pipe:
         """The batch ids in the checkpoint's log `offsets` or `commits`."""
         return sorted(int(p.name) for p in (self.checkpoint / log).glob("[0-9]*"))
 
+    def source_lines(self) -> list[dict[str, Any]]:
+        """The source's line of every batch in the offset log."""
+        files = [self.checkpoint / "offsets" / str(n) for n in self.logged("offsets")]
+        return [json.loads(file.read_text().splitlines()[2]) for file in files]
+
     def lose(self, log: str, batch_id: int) -> None:
         """Delete one file of a checkpoint log, with its checksum."""
         (self.checkpoint / log / str(batch_id)).unlink()
