@@ -240,7 +240,7 @@ def loop_cpu_us(job: Job, servers: str, source: str, count: int) -> float:
 
 def format_jars() -> list[Path]:
     """The jars of Spark's functions, as far as they are to be had; what is missing is printed."""
-    from support.brokers.apache_kafka import Unavailable
+    from support.harness.maven import Unavailable
     from support.spark.spark_kafka_jars import find_jar
 
     found = []

@@ -17,9 +17,10 @@ from typing import Any
 from bench_setup import ROOT  # noqa: F401 - it says where `support` is
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.brokers.apache_kafka import START_TIMEOUT_S, ApacheKafka, jars
+from support.brokers.apache_kafka import ApacheKafka, jars
 from support.brokers.kafka_cluster import KafkaCluster
 from support.brokers.probe import pause, ports_of, wait_until
+from support.brokers.processes import START_TIMEOUT_S
 from support.kafka.java_tools import CONSUMER_PERF, PRODUCER_PERF
 from support.raw.requests import request
 from support.raw.swarm import connect, resident_bytes

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.brokers.apache_kafka import REPOSITORY, Unavailable
 from support.brokers.sim_broker import SimBroker
 from support.clients.librdkafka import create_topic, produce_values, read_topic, values_of
 from support.harness.availability import available
+from support.harness.maven import REPOSITORY, Unavailable
 from support.harness.printed import code_blocks, section
 from support.spark.clusters import Cluster, Standalone, Yarn, has_mounts, yarn_class_path
 

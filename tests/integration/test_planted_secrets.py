@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from support.brokers.apache_kafka import Unavailable
+from support.harness.maven import Unavailable
 from support.spark.planted_secrets import PLACES, Seen, run_planted
 from support.spark.planted_world import SECRETS, USER
 from support.stores.azurite import azurite

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.brokers.apache_kafka import Unavailable
 from support.harness.availability import available
+from support.harness.maven import Unavailable
 
 from txnlog_spark import __version__
 from txnlog_spark.tools.explain import explain

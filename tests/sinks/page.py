@@ -13,8 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pyspark
-from support.brokers.apache_kafka import Unavailable, copy_artifact
-from support.spark.spark_home import CACHE
+from support.harness.maven import CACHE, Unavailable, fetched_file
 from support.spark.spark_kafka_jars import spark_kafka_jars
 
 from sinks.jobs import ORDERS, SINKS, SPARK_KAFKA, Sink
@@ -98,14 +97,7 @@ def _jars(name: str) -> list[Path]:
     """Return the jars, fetched once. Raises Unavailable."""
     if name in SPARK_KAFKA:
         return spark_kafka_jars()
-    folder = CACHE / "sinks"
-    folder.mkdir(parents=True, exist_ok=True)
-    _, artifact, number = name.split(":")
-    jar = folder / f"{artifact}-{number}.jar"
-    reason = "" if jar.exists() else copy_artifact(artifact, name, folder)
-    if not jar.exists():
-        raise Unavailable(f"{name} is not to be had from Maven Central: {reason}")
-    return [jar]
+    return [fetched_file(name, name, CACHE / "sinks")]
 
 
 def table(found: dict[str, dict[str, str] | str]) -> str:

@@ -9,7 +9,6 @@ directory and ports.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import shutil
 import signal
@@ -24,58 +23,23 @@ from typing import Any
 from support.brokers.coordinators_ready import coordinators_ready
 from support.brokers.prepared import nothing_prepared
 from support.brokers.probe import free_ports, live_brokers, wait_until
-from support.brokers.processes import START_TIMEOUT_S, started
+from support.brokers.processes import START_TIMEOUT_S, Startable, started
+from support.harness.maven import Unavailable, fetched_jars
 from support.kafka.class_archive import AT_ITS_PLACE, archive_in
 
 VERSION_3 = "3.9.1"
 """The last line that clusters stay on which have not gone to 4: here without ZooKeeper too."""
 LOGGING = {
-    VERSION_3: ("org.slf4j", "slf4j-reload4j", "1.7.36"),
-    "4.3.1": ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
-    "4.4.0": ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.5"),
+    VERSION_3: "org.slf4j:slf4j-reload4j:1.7.36",
+    "4.3.1": "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
+    "4.4.0": "org.apache.logging.log4j:log4j-slf4j-impl:2.25.5",
 }
 """The versions that tests run on, and what each logs with."""
 VERSION = os.environ.get("TXNLOG_KAFKA_VERSION", "4.4.0")
 """Version that tests run on unless they name another one; `make matrix` runs some tests on each.
 
 Tests that use Kafka's Java tools need 4.4: their classes have other packages before."""
-DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
-REPOSITORY = Path(__file__).resolve().parents[3]
-MAVEN_TIMEOUT_S = 600
 STOP_TIMEOUT_S = 60
-
-_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>txnlog.tests</groupId>
-  <artifactId>apache-kafka</artifactId>
-  <version>1</version>
-  <packaging>pom</packaging>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId>
-      <artifactId>kafka_2.13</artifactId>
-      <version>%(version)s</version>
-    </dependency>
-    <dependency>
-      <groupId>org.apache.kafka</groupId>
-      <artifactId>kafka-tools</artifactId>
-      <version>%(version)s</version>
-      <exclusions>
-        <exclusion>
-          <groupId>org.apache.kafka</groupId>
-          <artifactId>connect-runtime</artifactId>
-        </exclusion>
-      </exclusions>
-    </dependency>
-    <dependency>
-      <groupId>%(group)s</groupId>
-      <artifactId>%(artifact)s</artifactId>
-      <version>%(logging)s</version>
-    </dependency>
-  </dependencies>
-</project>
-"""
-
 
 JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.level=WARN")
 JVM_OPTIONS += AT_ITS_PLACE
@@ -109,20 +73,14 @@ _formatted: dict[tuple[str, int, int], tuple[str, dict[str, bytes]]] = {}
 version. Each run of the tool takes a second, and its output depends on no other setting."""
 
 
-class Unavailable(RuntimeError):
-    """Apache Kafka cannot be had on this machine: no Maven, no network, or no Java."""
-
-
 def jars(version: str = VERSION) -> Path:
-    """The folder of Kafka's jars, fetched on the first call. Unavailable says why not.
-
-    Named after the POM too: another POM never runs on the jars, complete or not, of an older one.
-    """
-    group, artifact, logging = LOGGING[version]
-    pom = _POM % {"version": version, "group": group, "artifact": artifact, "logging": logging}
-    digest = hashlib.sha256(pom.encode()).hexdigest()[:8]
-    folder = REPOSITORY / ".cache" / "apache-kafka" / f"{version}-{digest}"
-    return fetched("Apache Kafka", pom, folder)
+    """The folder of Kafka's jars, fetched on the first call. Unavailable says why not."""
+    artifacts = {
+        f"org.apache.kafka:kafka_2.13:{version}": "",
+        f"org.apache.kafka:kafka-tools:{version}": "org.apache.kafka:connect-runtime",
+        LOGGING[version]: "",
+    }
+    return fetched_jars("Apache Kafka", f"apache-kafka/{version}", artifacts)
 
 
 def shared_classes(version: str = VERSION) -> str:
@@ -150,48 +108,6 @@ def _archive_classes(version: str, archive: Path) -> None:
             archive.touch()
 
 
-def fetched(what: str, pom: str, folder: Path, *options: str) -> Path:
-    """The folder with what a POM depends on, copied there once. Unavailable says why not."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "complete").exists():
-            _copy_jars(what, pom, folder, options)
-    return folder
-
-
-def _copy_jars(what: str, pom: str, folder: Path, options: tuple[str, ...]) -> None:
-    if shutil.which("mvn") is None:
-        raise Unavailable(f"{what} is not here: `mvn` is not installed")
-    file = folder / "pom.xml"
-    file.write_text(pom)
-    command = ["mvn", "-q", "-B", "-f", str(file), f"{DEPENDENCY_PLUGIN}:copy-dependencies"]
-    command += ["-DincludeScope=runtime", f"-DoutputDirectory={folder}", *options]
-    try:
-        done = _run(command, timeout_s=MAVEN_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        raise Unavailable(f"{what} is not here: Maven took {MAVEN_TIMEOUT_S} s") from None
-    if done.returncode != 0:
-        lines = [line for line in done.stdout.splitlines() if "ERROR" in line]
-        reason = lines[0] if lines else done.stderr.strip()[-200:]
-        raise Unavailable(f"{what} is not here: Maven said {reason!r}")
-    (folder / "complete").touch()
-
-
-def copy_artifact(what: str, artifact: str, folder: Path) -> str:
-    """Copy a file from Maven Central into a folder; return Maven's complaint if the file has not
-    come."""
-    if shutil.which("mvn") is None:
-        raise Unavailable(f"{what} is not here: `mvn` is not installed")
-    command = ["mvn", "-q", "-B", f"{DEPENDENCY_PLUGIN}:copy", f"-Dartifact={artifact}"]
-    done = _run([*command, f"-DoutputDirectory={folder}"], timeout_s=MAVEN_TIMEOUT_S)
-    return done.stdout[:300]
-
-
-def _run(command: list[str], *, timeout_s: int) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout_s)
-
-
 @dataclass(frozen=True)
 class Node:
     """A broker's place in its cluster; `controllers` are the ports of all nodes' controllers."""
@@ -213,7 +129,7 @@ def new_cluster_id() -> str:
     return "k" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
 
 
-class ApacheKafka:
+class ApacheKafka(Startable):
     """Apache Kafka broker, a context manager; `bootstrap_servers` is valid from construction on."""
 
     name = "apache_kafka"
@@ -289,18 +205,14 @@ class ApacheKafka:
             arguments += ["--feature", f"transaction.version={transaction_version}"]
         command = [*self._java, "kafka.tools.StorageTool"]
         try:
-            done = _run(command + arguments, timeout_s=START_TIMEOUT_S)
+            done = subprocess.run(
+                command + arguments,
+                check=False, capture_output=True, text=True, timeout=START_TIMEOUT_S,
+            )  # fmt: skip
         except FileNotFoundError:
             raise Unavailable("Apache Kafka is not here: `java` is not installed") from None
         if done.returncode != 0:
             raise RuntimeError(f"kafka.tools.StorageTool failed: {done.stdout}{done.stderr}")
-
-    def __enter__(self) -> ApacheKafka:
-        self.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Start on the data directory; return when it serves clients, its coordinators too."""

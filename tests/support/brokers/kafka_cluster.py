@@ -6,14 +6,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from support.brokers.apache_kafka import (
-    START_TIMEOUT_S,
-    VERSION,
-    ApacheKafka,
-    Node,
-    new_cluster_id,
-)
+from support.brokers.apache_kafka import VERSION, ApacheKafka, Node, new_cluster_id
 from support.brokers.probe import free_ports, live_brokers, wait_until
+from support.brokers.processes import START_TIMEOUT_S, Startable
 
 NODES = 3
 REPLICATED = {
@@ -30,7 +25,7 @@ REPLICATED = {
 }
 
 
-class KafkaCluster:
+class KafkaCluster(Startable):
     """Apache Kafka's brokers of a cluster, a context manager; `bootstrap_servers` is valid from
     construction on."""
 
@@ -60,13 +55,6 @@ class KafkaCluster:
             for number, port in zip(by_number, ports, strict=True)
         }
         self.bootstrap_servers = ",".join(b.bootstrap_servers for b in self.brokers.values())
-
-    def __enter__(self) -> KafkaCluster:
-        self.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.stop()
 
     def start(self) -> None:
         for broker in self.brokers.values():

@@ -7,7 +7,7 @@ offsets are pending: on Apache Kafka for some milliseconds, or for as long as a 
 from __future__ import annotations
 
 from support.brokers.hanging import list_transactions
-from support.brokers.probe import wait_until
+from support.brokers.probe import ports_of, wait_until
 from support.raw.raw import Connection
 
 PREPARED = ("PrepareCommit", "PrepareAbort")
@@ -15,8 +15,7 @@ PREPARED = ("PrepareCommit", "PrepareAbort")
 
 def wait_until_marked(bootstrap: str) -> None:
     """Return when every transaction that was decided on these brokers has all its markers."""
-    for address in bootstrap.split(","):
-        port = int(address.rpartition(":")[2])
+    for port in ports_of(bootstrap):
         wait_until(
             lambda port=port: nothing_prepared(port), "the markers of what was committed or aborted"
         )

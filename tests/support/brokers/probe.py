@@ -73,6 +73,12 @@ def _is_free(port: int) -> bool:
     return True
 
 
+def is_open(port: int) -> bool:
+    """True if a process listens on this port of this machine."""
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
+
+
 def read_exactly(sock: socket.socket, count: int) -> bytes:
     """`count` bytes; EOFError when the peer closes before."""
     data = b""

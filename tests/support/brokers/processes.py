@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import signal
-import socket
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from support.brokers.probe import free_ports, wait_until
+from support.brokers.probe import free_ports, is_open, wait_until
 
 START_TIMEOUT_S = 600
 
@@ -41,6 +40,17 @@ def talking(command: Sequence[str], log: Path, **how: Any) -> subprocess.Popen[s
     return started(command, log, text=True, **pipes | how)
 
 
+class Startable:
+    """A context manager that starts, and stops in the end."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
 class Server(ABC):
     """A program that listens on `port` until it is killed. A context manager."""
 
@@ -64,5 +74,4 @@ class Server(ABC):
         self._process.wait()
 
     def _answers(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+        return is_open(self.port)

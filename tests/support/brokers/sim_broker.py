@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from support.brokers.probe import free_ports, ports_of
+from support.brokers.processes import Startable
 from support.raw.raw import Connection
 from support.raw.requests import request
 
@@ -36,7 +37,7 @@ REPLICATED = {
 }
 
 
-class SimBroker:
+class SimBroker(Startable):
     """broker_sim as one process, or as three with their registry and with every partition on all
     three.
 
@@ -75,13 +76,6 @@ class SimBroker:
             settings = security.settings(plain) | settings
         self.cluster = LocalCluster(folder, brokers, settings, self.ports, broker_configs=own)
         self.data_dir = self.cluster.broker_dir(0)
-
-    def __enter__(self) -> SimBroker:
-        self.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Start on the data directory; return when the brokers serve clients."""

@@ -7,10 +7,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from support.brokers.apache_kafka import REPOSITORY, Unavailable
+from support.harness.maven import CACHE, Unavailable
 
 SOURCES = Path(__file__).with_name("go")
-BUILT = REPOSITORY / ".cache" / "go-tools"
+BUILT = CACHE / "go-tools"
 BUILD_SECONDS_MAX = 600
 
 

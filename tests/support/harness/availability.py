@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from support.brokers.apache_kafka import Unavailable, jars
+from support.brokers.apache_kafka import jars
+from support.harness.maven import Unavailable
 
 T = TypeVar("T")
 

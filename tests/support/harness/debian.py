@@ -6,7 +6,6 @@ installed, and `dpkg -x` unpacks them into a folder that only `LD_LIBRARY_PATH` 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
@@ -14,9 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.brokers.apache_kafka import Unavailable
+from support.harness.maven import CACHE, Unavailable, completed_once
 
-CACHE = Path(__file__).resolve().parents[3] / ".cache" / "debian"
 FETCH_TIMEOUT_S = 300
 
 
@@ -34,11 +32,9 @@ def debian_program(package: str, path: str) -> Program:
     there = shutil.which(Path(path).name) or shutil.which(f"/{path}")
     if there is not None:
         return Program(there, dict(os.environ))
-    folder = CACHE / package
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "complete").exists():
+    folder = CACHE / "debian" / package
+    with completed_once(folder) as is_first:
+        if is_first:
             _Unpacking(package, folder).run()
     folders = sorted({str(path.parent) for path in folder.glob("root/usr/lib/**/*.so*")})
     inherited = os.environ.get("LD_LIBRARY_PATH")
@@ -68,7 +64,6 @@ class _Unpacking:
         for package in sorted(self.folder.glob("*.deb")):
             self._fetch(["dpkg", "-x", str(package), str(self.folder / "root")])
             package.unlink()
-        (self.folder / "complete").touch()
 
     def _download(self, lists: Sequence[str]) -> None:
         """The package and what it lacks, by apt's present lists or those the options name."""

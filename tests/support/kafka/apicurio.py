@@ -7,7 +7,6 @@ counts what is asked.
 from __future__ import annotations
 
 import base64
-import fcntl
 import http.client
 import json
 import subprocess
@@ -15,20 +14,15 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from support.brokers.apache_kafka import (
-    REPOSITORY,
-    START_TIMEOUT_S,
-    Unavailable,
-    copy_artifact,
-)
 from support.brokers.probe import free_ports
-from support.brokers.processes import Server
+from support.brokers.processes import START_TIMEOUT_S, Server
+from support.harness.maven import CACHE, completed_once, fetched_file
 from support.sockets.http_server import Answering, HttpServer
 
 VERSION = "2.6.13.Final"
 """The last that runs on Java 17."""
 
-HOME = REPOSITORY / ".cache" / "apicurio" / VERSION
+HOME = CACHE / "apicurio" / VERSION
 API = "/apis/ccompat/v7"
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _STORE_PASSWORD = "changeit"
@@ -36,26 +30,16 @@ _STORE_PASSWORD = "changeit"
 
 def apicurio_home() -> Path:
     """The unpacked server, fetched on the first call. Unavailable says why not."""
-    HOME.mkdir(parents=True, exist_ok=True)
-    with (HOME.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (HOME / "complete").exists():
-            _fetch()
+    with completed_once(HOME) as is_first:
+        if is_first:
+            artifact = f"io.apicurio:apicurio-registry-app:{VERSION}:tar.gz:all"
+            archive = fetched_file("Apicurio Registry", artifact, HOME)
+            with tarfile.open(archive) as packed:
+                # Python before 3.11.4 (Debian 12 has 3.11.2) has no extraction filters.
+                packed.extraction_filter = getattr(tarfile, "data_filter", None)
+                packed.extractall(HOME)
+            archive.unlink()
     return HOME
-
-
-def _fetch() -> None:
-    artifact = f"io.apicurio:apicurio-registry-app:{VERSION}:tar.gz:all"
-    said = copy_artifact("Apicurio Registry", artifact, HOME)
-    archive = HOME / f"apicurio-registry-app-{VERSION}-all.tar.gz"
-    if not archive.exists():
-        raise Unavailable(f"Apicurio Registry is not to be had: {said}")
-    with tarfile.open(archive) as packed:
-        # Python before 3.11.4 (Debian 12 has 3.11.2) has no extraction filters.
-        packed.extraction_filter = getattr(tarfile, "data_filter", None)
-        packed.extractall(HOME)
-    archive.unlink()
-    (HOME / "complete").touch()
 
 
 class Apicurio(Server):

@@ -6,7 +6,6 @@ returns exit code and output, and `java` is what Python calls Java's classes by 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import re
 import shutil
@@ -18,19 +17,13 @@ from typing import Any
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, find_jar_path
 from py4j.protocol import Py4JError
-from support.brokers.apache_kafka import (
-    JVM_OPTIONS,
-    REPOSITORY,
-    Unavailable,
-    jars,
-    shared_classes,
-)
+from support.brokers.apache_kafka import JVM_OPTIONS, jars, shared_classes
 from support.brokers.probe import NotReady
 from support.brokers.processes import talking
 from support.clients.talking import CALL_TIMEOUT_S
+from support.harness.maven import CACHE, Unavailable, completed_once
 
 SOURCES = Path(__file__).with_name("java")
-COMPILED = REPOSITORY / ".cache" / "java-tools"
 OPTIONS = (
     *JVM_OPTIONS,
     f"-Dlog4j2.configurationFile={SOURCES / 'log4j2.properties'}",
@@ -95,11 +88,9 @@ def _compiled() -> Path:
     digest = hashlib.sha256(jars().name.encode())
     for source in sources:
         digest.update(source.read_bytes())
-    folder = COMPILED / digest.hexdigest()[:16]
-    COMPILED.mkdir(parents=True, exist_ok=True)
-    with (COMPILED / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "complete").exists():
+    folder = CACHE / "java-tools" / digest.hexdigest()[:16]
+    with completed_once(folder) as is_first:
+        if is_first:
             _compile(sources, folder)
     return folder
 
@@ -113,7 +104,6 @@ def _compile(sources: list[Path], folder: Path) -> None:
     )
     if done.returncode != 0:
         raise RuntimeError(f"javac failed:\n{done.stdout}{done.stderr}")
-    (folder / "complete").touch()
 
 
 class JavaHost:

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 from pathlib import Path
 
-from support.brokers.apache_kafka import REPOSITORY, fetched
-from support.brokers.probe import free_ports, wait_until
-from support.brokers.processes import START_TIMEOUT_S, die_with_parent
+from support.brokers.probe import free_ports, is_open, wait_until
+from support.brokers.processes import START_TIMEOUT_S, started
+from support.harness.maven import fetched_jars
 from support.spark.spark_copy import QUICK
 from support.spark.spark_home import INSTALLED
-from support.stores.hdfs import server_class_path
+from support.stores.hdfs import server_class_path, write_configuration
 
 WORKERS = 2
 RUN_SECONDS_MAX = 300
@@ -37,21 +36,13 @@ SCALA_VERSION = "2.13"
 """Scala version of PySpark's jars; a worker that `spark-class` did not start lacks it."""
 BOUNCY_CASTLE = "1.78.1"
 """YARN's resource manager makes a CA with it, and the jar of Hadoop's servers lacks it."""
-_BOUNCY_CASTLE_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion><groupId>txnlog.tests</groupId>
-  <artifactId>yarn</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies><dependency>
-    <groupId>org.bouncycastle</groupId><artifactId>bcpkix-jdk18on</artifactId>
-    <version>{BOUNCY_CASTLE}</version>
-  </dependency></dependencies>
-</project>"""
 
 
 def yarn_class_path() -> str:
     """Return the class path of YARN's servers, besides their configuration; fetch it once.
     Unavailable says why it cannot be had."""
-    folder = REPOSITORY / ".cache" / "yarn" / BOUNCY_CASTLE
-    fetched("what YARN needs", _BOUNCY_CASTLE_POM, folder)
+    artifacts = {f"org.bouncycastle:bcpkix-jdk18on:{BOUNCY_CASTLE}": ""}
+    folder = fetched_jars("what YARN needs", f"yarn/{BOUNCY_CASTLE}", artifacts)
     return f"{server_class_path()}:{folder}/*"
 
 
@@ -98,23 +89,13 @@ class Machine:
         self, main_class: str, arguments: list[str], *, class_path: str = "", hidden: Path | None
     ) -> None:
         """Start a JVM, Spark's unless a class path is given; to it the folder `hidden` is empty."""
-        command = [
-            f"{java_home()}/bin/java",
-            "-Xmx300m",
-            "-cp",
-            class_path or f"{self.home}/jars/*",
-        ]
-        command += [main_class, *arguments]
+        class_path = class_path or f"{self.home}/jars/*"
+        command = [f"{java_home()}/bin/java", "-Xmx300m", "-cp", class_path, main_class, *arguments]
         if hidden is not None:
             mount = f'mount -t tmpfs none {hidden} && exec "$@"'
             command = [*MOUNTS, "sh", "-c", mount, "sh", *command]
-        with (self.folder / "log").open("ab") as log:
-            started = subprocess.Popen(
-                command, cwd=self.folder, env=self.variables, stdout=log, stderr=log,
-                stdin=subprocess.DEVNULL,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-            )  # fmt: skip
-        self._processes.append(started)
+        log = self.folder / "log"
+        self._processes.append(started(command, log, cwd=self.folder, env=self.variables))
 
     def run(self, block: str, **variables: str) -> str:
         """Run the lines of a document's block in the folder; what they write to stderr."""
@@ -238,20 +219,9 @@ class Yarn(Cluster):
             "yarn.resourcemanager.scheduler.class": fifo,
             "yarn.scheduler.minimum-allocation-mb": "128",
         }
-        rows = "".join(
-            f"<property><name>{name}</name><value>{value}</value></property>"
-            for name, value in settings.items()
-        )
-        for file in ("core-site.xml", "yarn-site.xml"):
-            (folder / file).write_text(f"<configuration>{rows}</configuration>")
+        write_configuration(folder, settings, "core-site.xml", "yarn-site.xml")
         return addresses["yarn.resourcemanager.address"]
 
     def unpacked(self) -> list[Path]:
         """The Python of each environment that was unpacked for the application."""
         return list(self.machines[1].folder.glob("local/**/env.tar.gz/bin"))
-
-
-def is_open(port: int) -> bool:
-    """True if a process listens on this port of this machine."""
-    with socket.socket() as tried:
-        return tried.connect_ex(("127.0.0.1", port)) == 0

@@ -10,12 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
-from support.brokers.probe import free_ports, wait_until
+from support.brokers.probe import free_ports, is_open, wait_until
 from support.brokers.processes import started
 from support.core.object_counts import SITE
 from support.spark.spark_copy import (
@@ -23,6 +22,7 @@ from support.spark.spark_copy import (
     RUN_SECONDS_MAX,
     SPARK_CONFIG,
     SPARK_SUBMIT,
+    conf_arguments,
     java_options,
     spark_environment,
 )
@@ -47,21 +47,21 @@ class ConnectServer:
 
     def start(self, failpoints: str = "") -> None:
         """Start it with these failpoints armed; returns when it listens."""
-        settings = {
-            **SPARK_CONFIG,
-            **java_options(),
-            "spark.connect.grpc.binding.address": "127.0.0.1",
-            "spark.connect.grpc.binding.port": str(self._port),
-        }
+        settings = (
+            SPARK_CONFIG
+            | java_options()
+            | {
+                "spark.connect.grpc.binding.address": "127.0.0.1",
+                "spark.connect.grpc.binding.port": str(self._port),
+            }
+        )
         command = [str(SPARK_SUBMIT), "--master", "local[2]", "--class", MAIN_CLASS]
-        for name, value in settings.items():
-            command += ["--conf", f"{name}={value}"]
+        command += [*conf_arguments(settings), "spark-internal"]
         fired = self._folder / "fired"
         environment = spark_environment(*PATH) | {
             "TXNLOG_FAILPOINTS": failpoints,
             "TXNLOG_FAILPOINTS_FIRED": str(fired),
         }
-        command += ["spark-internal"]
         self._process = started(
             command, self._log, env=environment, cwd=self._folder, start_new_session=True
         )
@@ -69,8 +69,7 @@ class ConnectServer:
 
     def _listens(self) -> bool:
         assert self._process.poll() is None, self._log.read_text()[-3000:]
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self._port)) == 0
+        return is_open(self._port)
 
     def wait(self) -> int:
         return self._process.wait(RUN_SECONDS_MAX)

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from support.brokers.apache_kafka import Unavailable
+from support.harness.maven import Unavailable
+from support.spark.spark_kafka_jars import find_jar
 
 PROGRAM = Path(__file__).with_name("java") / "SparkProtobuf.java"
 ARTIFACT = "com.google.protobuf:protobuf-java"
@@ -33,11 +34,8 @@ class Answer:
 
 def protobuf_java_jar() -> Path:
     """The jar, fetched once. Unavailable with Maven's reason, or without a JDK."""
-    from support.spark.spark_kafka_jars import JARS, find_jar
-
     if shutil.which("javac") is None:
         raise Unavailable("protobuf-java cannot be driven: `javac` is not installed")
-    JARS.mkdir(parents=True, exist_ok=True)
     return find_jar(ARTIFACT, VERSIONS)
 
 

@@ -25,9 +25,8 @@ has the functions."""
 
 def spark_avro_jar() -> Path:
     """Spark's avro jar, fetched once. Unavailable with Maven's reason."""
-    from support.spark.spark_kafka_jars import JARS, find_jar
+    from support.spark.spark_kafka_jars import find_jar
 
-    JARS.mkdir(parents=True, exist_ok=True)
     return find_jar(ARTIFACT, VERSIONS)
 
 

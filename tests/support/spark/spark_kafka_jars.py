@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.brokers.apache_kafka import REPOSITORY, Unavailable, copy_artifact
+from support.harness.maven import CACHE, Unavailable, fetched_file
 
-JARS = REPOSITORY / ".cache" / "spark-sql-kafka"
+JARS = CACHE / "spark-sql-kafka"
 
 ARTIFACTS = (
     ("org.apache.spark:spark-sql-kafka-0-10_2.13", ("4.3.0", "4.2.0")),
@@ -24,7 +24,6 @@ ARTIFACTS = (
 
 def spark_kafka_jars() -> list[Path]:
     """The jars to give to Spark, fetched once. Unavailable with Maven's reason."""
-    JARS.mkdir(parents=True, exist_ok=True)
     return [find_jar(artifact, versions) for artifact, versions in ARTIFACTS]
 
 
@@ -35,10 +34,10 @@ def find_jar(artifact: str, versions: tuple[str, ...]) -> Path:
         jar = JARS / f"{name}-{version}.jar"
         if jar.exists():
             return jar
-    reason = ""
+    reasons = []
     for version in versions:
-        reason = copy_artifact(name, f"{artifact}:{version}", JARS)
-        jar = JARS / f"{name}-{version}.jar"
-        if jar.exists():
-            return jar
-    raise Unavailable(f"{name} is not to be had from Maven Central: {reason}")
+        try:
+            return fetched_file(name, f"{artifact}:{version}", JARS)
+        except Unavailable as reason:
+            reasons.append(reason)
+    raise reasons[-1]

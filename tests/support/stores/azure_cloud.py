@@ -6,9 +6,7 @@ takes the names for what runs on loopback; all other names it refuses.
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import json
 import os
 import select
 import socket
@@ -23,12 +21,12 @@ from pathlib import Path
 from azure.core.exceptions import AzureError
 from azure.storage.blob import AccountSasPermissions, ContainerClient, ResourceTypes
 from azure.storage.blob import generate_account_sas as generate
-from support.brokers.apache_kafka import START_TIMEOUT_S
 from support.brokers.certificates import Authority, Signed
 from support.brokers.probe import free_ports, wait_until
-from support.brokers.processes import started
+from support.brokers.processes import START_TIMEOUT_S, started
 from support.sockets.http_server import Answering, HttpServer
 from support.stores.azurite import azurite
+from support.stores.token_endpoint import unsigned
 
 ACCOUNT, CONTAINER, TENANT, CLIENT = "planted", "box", "planted.example", "planted-client"
 STORE, LOGIN = f"{ACCOUNT}.blob.core.windows.net", "login.microsoftonline.com"
@@ -59,8 +57,7 @@ def access_token() -> str:
         "exp": now + TOKEN_SECONDS,
         "jti": uuid.uuid4().hex,
     }
-    parts = (json.dumps(part).encode() for part in ({"alg": "none"}, claims))
-    return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts) + "."
+    return unsigned(claims)
 
 
 class AzureCloud:

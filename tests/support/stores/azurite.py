@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Self
 
 from azure.storage.blob import ContainerClient
-from support.brokers.apache_kafka import REPOSITORY, Unavailable
 from support.brokers.processes import Server
+from support.harness.maven import CACHE, Unavailable, completed_once
 
 VERSION = "3.35.0"
-HOME = REPOSITORY / ".cache" / "azurite" / VERSION
+HOME = CACHE / "azurite" / VERSION
 NPM_TIMEOUT_S = 300
 ACCOUNT = "devstoreaccount1"
 ACCOUNT_KEY = (
@@ -25,13 +24,10 @@ CONTAINER = "checkpoints"
 
 def azurite() -> Path:
     """The script that starts it, fetched once. Unavailable says why not."""
-    HOME.mkdir(parents=True, exist_ok=True)
-    script = HOME / "node_modules" / ".bin" / "azurite-blob"
-    with (HOME.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not script.exists():
+    with completed_once(HOME) as is_first:
+        if is_first:
             _fetch()
-    return script
+    return HOME / "node_modules" / ".bin" / "azurite-blob"
 
 
 def _fetch() -> None:

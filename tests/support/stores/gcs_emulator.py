@@ -8,8 +8,8 @@ from __future__ import annotations
 import importlib.util
 import sys
 
-from support.brokers.apache_kafka import Unavailable
 from support.brokers.processes import Server
+from support.harness.maven import Unavailable
 
 BUCKET = "checkpoints"
 

@@ -10,15 +10,10 @@ import subprocess
 from pathlib import Path
 
 import fsspec
-from support.brokers.apache_kafka import (
-    JVM_OPTIONS,
-    REPOSITORY,
-    START_TIMEOUT_S,
-    Unavailable,
-    copy_artifact,
-)
+from support.brokers.apache_kafka import JVM_OPTIONS
 from support.brokers.probe import free_ports, wait_until
-from support.brokers.processes import started
+from support.brokers.processes import START_TIMEOUT_S, started
+from support.harness.maven import CACHE, fetched_file
 from support.spark.spark_copy import CopyQuery
 from support.spark.spark_home import INSTALLED
 from support.stores.s3a import hadoop_version
@@ -30,22 +25,24 @@ _NAMES = ("rpc", "http", "data", "data-http", "data-ipc")
 def minicluster_jar() -> Path:
     """Hadoop's servers, of the version of PySpark's client, fetched once. Unavailable says why
     not."""
-    version = hadoop_version()
-    folder = REPOSITORY / ".cache" / "hadoop-minicluster"
-    jar = folder / f"hadoop-client-minicluster-{version}.jar"
-    if jar.exists():
-        return jar
-    artifact = f"org.apache.hadoop:hadoop-client-minicluster:{version}"
-    said = copy_artifact("HDFS", artifact, folder)
-    if not jar.exists():
-        raise Unavailable(f"HDFS is not to be had from Maven Central: {said}")
-    return jar
+    artifact = f"org.apache.hadoop:hadoop-client-minicluster:{hadoop_version()}"
+    return fetched_file("HDFS", artifact, CACHE / "hadoop-minicluster")
 
 
 def server_class_path() -> str:
     """Return the class path of Hadoop's servers, besides their configuration."""
     jars = [jar for name in SPARK_HAS for jar in (INSTALLED / "jars").glob(f"{name}*.jar")]
     return ":".join(map(str, [minicluster_jar(), *jars]))
+
+
+def write_configuration(folder: Path, settings: dict[str, str], *names: str) -> None:
+    """Write Hadoop's configuration into files of these names."""
+    rows = "".join(
+        f"<property><name>{name}</name><value>{value}</value></property>"
+        for name, value in settings.items()
+    )
+    for name in names:
+        (folder / name).write_text(f"<configuration>{rows}</configuration>")
 
 
 class Hdfs:
@@ -90,12 +87,7 @@ class Hdfs:
             "dfs.datanode.ipc.address": f"127.0.0.1:{self._ports['data-ipc']}",
             "dfs.datanode.hostname": "127.0.0.1",
         }
-        rows = "".join(
-            f"<property><name>{name}</name><value>{value}</value></property>"
-            for name, value in settings.items()
-        )
-        for file in ("core-site.xml", "hdfs-site.xml"):
-            (self._folder / file).write_text(f"<configuration>{rows}</configuration>")
+        write_configuration(self._folder, settings, "core-site.xml", "hdfs-site.xml")
 
     def _command(self, server: str, *arguments: str) -> list[str]:
         main_class = f"org.apache.hadoop.hdfs.server.{server}"

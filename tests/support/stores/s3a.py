@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
-from support.brokers.apache_kafka import REPOSITORY, fetched
+from support.harness.maven import fetched_jars
 from support.spark.spark_copy import CopyQuery
 from support.spark.spark_home import INSTALLED
 from support.stores.object_store import ObjectStore
@@ -22,41 +21,22 @@ def hadoop_version() -> str:
     return jar.stem.rpartition("-")[2]
 
 
-def _pom(hadoop: str) -> str:
-    """S3A with the parts of AWS's SDK that it uses: the bundle it asks for has 600 MB."""
-    sdk = "software.amazon.awssdk"
-    alone = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
-    parts = [
-        ("org.apache.hadoop", "hadoop-aws", hadoop, f"{alone}</exclusions>"),
-        (sdk, "s3-transfer-manager", SDK_VERSION, ""),
-        (sdk, "apache-client", SDK_VERSION, ""),
-        (sdk, "sts", SDK_VERSION, ""),
-        (
-            "software.amazon.s3.analyticsaccelerator",
-            "analyticsaccelerator-s3",
-            ACCELERATOR_VERSION,
-            f"{alone}</exclusions>",
-        ),
-    ]
-    found = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
-        f"<version>{version}</version>{more}</dependency>"
-        for group, name, version, more in parts
-    )
-    return (
-        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-        "<groupId>txnlog.tests</groupId><artifactId>s3a</artifactId><version>1</version>"
-        f"<packaging>pom</packaging><dependencies>{found}</dependencies></project>"
-    )
-
-
 def s3a_jars() -> list[Path]:
-    """The jars to give to Spark, fetched once (18 MB). Unavailable with Maven's reason."""
-    hadoop = hadoop_version()
-    pom = _pom(hadoop)
-    digest = hashlib.sha256(pom.encode()).hexdigest()[:8]
-    folder = REPOSITORY / ".cache" / "s3a" / f"{hadoop}-{digest}"
-    fetched("Hadoop's S3A", pom, folder, f"-DexcludeGroupIds={SPARK_HAS}")
+    """The jars to give to Spark, fetched once (18 MB). Unavailable with Maven's reason.
+
+    S3A comes with the parts of AWS's SDK that it uses: the bundle it asks for has 600 MB.
+    """
+    hadoop, sdk = hadoop_version(), "software.amazon.awssdk"
+    accelerator = "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3"
+    artifacts = {
+        f"org.apache.hadoop:hadoop-aws:{hadoop}": "*:*",
+        f"{sdk}:s3-transfer-manager:{SDK_VERSION}": "",
+        f"{sdk}:apache-client:{SDK_VERSION}": "",
+        f"{sdk}:sts:{SDK_VERSION}": "",
+        f"{accelerator}:{ACCELERATOR_VERSION}": "*:*",
+    }
+    left_out = f"-DexcludeGroupIds={SPARK_HAS}"
+    folder = fetched_jars("Hadoop's S3A", f"s3a/{hadoop}", artifacts, left_out)
     return sorted(folder.glob("*.jar"))
 
 

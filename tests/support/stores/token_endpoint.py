@@ -12,8 +12,12 @@ from support.sockets.http_server import Answering, HttpServer
 
 
 def unsigned_token(subject: str, expires_s: float, issued_s: float) -> str:
-    """A JSON web token without a signature, as Kafka's broker takes it in development."""
-    claims = {"sub": subject, "exp": expires_s, "iat": issued_s}
+    """A token as Kafka's broker takes it in development."""
+    return unsigned({"sub": subject, "exp": expires_s, "iat": issued_s})
+
+
+def unsigned(claims: dict[str, Any]) -> str:
+    """A JSON web token with these claims and without a signature."""
     parts = (json.dumps(part).encode() for part in ({"alg": "none"}, claims))
     return ".".join(base64.urlsafe_b64encode(p).decode().rstrip("=") for p in parts) + "."
 
