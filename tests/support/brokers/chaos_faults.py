@@ -11,6 +11,7 @@ import random
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from support.brokers.chaos_cluster import ChaosCluster
 from support.brokers.network import Way
@@ -56,54 +57,51 @@ class Faults:
             brokers = [self._of_all()]
         elif rng.random() < 0.12:
             # A lost disk is made good by the others: all of them have to be there.
-            brokers = [self._lost_disk(rng.randrange(NODES))]
+            victim, cluster = rng.randrange(NODES), self._cluster
+            lose, start = partial(cluster.lose_disk, victim), partial(cluster.start_one, victim)
+            brokers = [self._made(f"lose the disk of {_name(victim)}", lose, start)]
         else:
             victims = rng.sample([REGISTRY, *range(NODES)], rng.randint(1, FAULTS_MAX - 1))
-            brokers = [rng.choice(self._of_one(victim))(victim) for victim in victims]
+            brokers = [self._of_one(victim) for victim in victims]
         if rng.random() < 0.5:
             brokers.append(rng.choice([self._killed_driver, self._paused_driver, self._worker])())
         return sorted(brokers, key=lambda fault: fault.begins)
-
-    def _of_one(self, victim: int) -> list[Callable[[int], Fault]]:
-        both = [self._killed, self._paused, self._cut_off, self._half_cut_off, self._reset]
-        return both if victim == REGISTRY else [*both, self._stopped, self._without_registry]
 
     def _made(self, text: str, begin: Callable[[], None], end: Callable[[], None]) -> Fault:
         begins = self._rng.uniform(0.0, BEGIN_SECONDS_MAX)
         return Fault(text, begins, begins + self._rng.uniform(0.2, LAST_SECONDS_MAX), begin, end)
 
-    # ------------------------------------------------------------------ processes
+    def _of_one(self, victim: int) -> Fault:
+        """Draw a fault of one broker, or of the registry."""
+        cluster, network, name = self._cluster, self._cluster.network, _name(victim)
+        ways = cluster.ways_of(victim)
+        start, resume = partial(cluster.start_one, victim), partial(cluster.resume, victim)
+        reset = partial(network.reset, ways)
+        kinds = [
+            lambda: self._made(f"kill {name}", partial(cluster.cluster.kill, victim), start),
+            lambda: self._made(f"pause {name}", partial(cluster.pause, victim), resume),
+            lambda: self._cut(f"off {name}", ways),
+            lambda: self._half_cut_off(ways),
+            lambda: self._made(f"reset connections of {name}", reset, reset),
+        ]
+        if victim != REGISTRY:
+            # A clean stop and start, as in a rolling restart. Cut off from the registry, a broker
+            # is still reached by other brokers, and its session expires.
+            of_registry = [(victim, REGISTRY), (REGISTRY, victim)]
+            kinds += [
+                lambda: self._made(f"stop {name}", partial(cluster.stop_one, victim), start),
+                lambda: self._cut(f"{name} from the registry", of_registry),
+            ]
+        return self._rng.choice(kinds)()
 
-    def _killed(self, victim: int) -> Fault:
-        cluster = self._cluster.cluster
-        return self._made(
-            f"kill {_name(victim)}",
-            lambda: cluster.kill(victim),
-            lambda: self._cluster.start_one(victim),
-        )
+    def _cut(self, what: str, ways: list[Way]) -> Fault:
+        network = self._cluster.network
+        return self._made(f"cut {what}", partial(network.cut, ways), partial(network.heal, ways))
 
-    def _paused(self, victim: int) -> Fault:
-        cluster = self._cluster
-        return self._made(
-            f"pause {_name(victim)}", lambda: cluster.pause(victim), lambda: cluster.resume(victim)
-        )
-
-    def _stopped(self, victim: int) -> Fault:
-        """A clean stop and start, as in a rolling restart."""
-        cluster = self._cluster
-        return self._made(
-            f"stop {_name(victim)}",
-            lambda: cluster.stop_one(victim),
-            lambda: cluster.start_one(victim),
-        )
-
-    def _lost_disk(self, victim: int) -> Fault:
-        cluster = self._cluster
-        return self._made(
-            f"lose the disk of {_name(victim)}",
-            lambda: cluster.lose_disk(victim),
-            lambda: cluster.start_one(victim),
-        )
+    def _half_cut_off(self, ways: list[Way]) -> Fault:
+        """Cut two ways to or from the broker, drawn: some processes hear it, others do not."""
+        ways = self._rng.sample(ways, 2)
+        return self._cut(", ".join(f"{_name(one)} to {_name(other)}" for one, other in ways), ways)
 
     def _of_all(self) -> Fault:
         cluster = self._cluster.cluster
@@ -113,30 +111,6 @@ class Faults:
                 cluster.kill(each)
 
         return self._made("kill everything", kill, cluster.start)
-
-    # ------------------------------------------------------------------ the network
-
-    def _cut(self, what: str, ways: list[Way]) -> Fault:
-        network = self._cluster.network
-        return self._made(f"cut {what}", lambda: network.cut(ways), lambda: network.heal(ways))
-
-    def _cut_off(self, victim: int) -> Fault:
-        return self._cut(f"off {_name(victim)}", self._cluster.ways_of(victim))
-
-    def _half_cut_off(self, victim: int) -> Fault:
-        """Cut two ways to or from the broker, drawn: some processes hear it, others do not."""
-        ways = self._rng.sample(self._cluster.ways_of(victim), 2)
-        return self._cut(", ".join(f"{_name(one)} to {_name(other)}" for one, other in ways), ways)
-
-    def _without_registry(self, victim: int) -> Fault:
-        """Cut a broker from the registry: other brokers still reach it, and its session expires."""
-        ways = [(victim, REGISTRY), (REGISTRY, victim)]
-        return self._cut(f"{_name(victim)} from the registry", ways)
-
-    def _reset(self, victim: int) -> Fault:
-        network, ways = self._cluster.network, self._cluster.ways_of(victim)
-        return self._made(f"reset connections of {_name(victim)}", lambda: network.reset(ways),
-                          lambda: network.reset(ways))  # fmt: skip
 
     # ------------------------------------------------------------------ the driver
 
