@@ -8,34 +8,20 @@ Run it with the jars of `kafka` as arguments. Each line of stdin is a JSON objec
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from support.spark.spark_source_reader import ANSWER, start
+from support.spark.spark_source_reader import serve
 
 
-def copy(spark: SparkSession, wanted: dict[str, Any]) -> dict[str, str]:
-    try:
-        rows = spark.readStream.format(wanted["source"]).options(**wanted["read"]).load()
-        writer = rows.select("key", "value").writeStream.format(wanted["sink"])
-        query = writer.options(**wanted["write"]).trigger(availableNow=True).start()
-        query.awaitTermination()
-    except PySparkException as error:
-        return {"error": str(error)}
+def copy(spark: SparkSession, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Run the query, and answer nothing."""
+    rows = spark.readStream.format(wanted["source"]).options(**wanted["read"]).load()
+    writer = rows.select("key", "value").writeStream.format(wanted["sink"])
+    query = writer.options(**wanted["write"]).trigger(availableNow=True).start()
+    query.awaitTermination()
     return {}
 
 
-def main() -> None:
-    """Answer until stdin ends."""
-    spark = start(sys.argv[1:])
-    print(ANSWER + "{}", flush=True)
-    for line in sys.stdin:
-        print(ANSWER + json.dumps(copy(spark, json.loads(line))), flush=True)
-    spark.stop()
-
-
 if __name__ == "__main__":
-    main()
+    serve(copy)

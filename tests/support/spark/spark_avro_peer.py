@@ -8,15 +8,15 @@ behind ANSWER, is a pickle in base64. What Spark refuses is the answer Refused.
 from __future__ import annotations
 
 import base64
-import os
 import pickle
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ANSWER = "answer "
+from support.spark.json_peer import ANSWER, Peer
+from support.spark.spark_kafka_jars import find_jar
+
 ARTIFACT = "org.apache.spark:spark-avro_2.13"
 VERSIONS = ("4.3.0", "4.2.0", "4.1.1")
 """Versions, the preferred one first. Since Spark 4.0 the converters are in Spark itself; the jar
@@ -25,8 +25,6 @@ has the functions."""
 
 def spark_avro_jar() -> Path:
     """Spark's avro jar, fetched once. Unavailable with Maven's reason."""
-    from support.spark.spark_kafka_jars import find_jar
-
     return find_jar(ARTIFACT, VERSIONS)
 
 
@@ -35,38 +33,14 @@ class Refused:
     text: str
 
 
-class SparkAvro:
+class SparkAvro(Peer):
     """Process of the peer. Its methods are those of Answers."""
 
     def __init__(self, jar: Path) -> None:
-        from support.brokers.processes import die_with_parent
-
-        environment = {
-            **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        }
-        environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, str(jar)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            text=True, env=environment,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-        )  # fmt: skip
+        super().__init__(__file__, str(jar))
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        self._process.stdin.write(_line((method, arguments)))
-        self._process.stdin.flush()
-        for line in self._process.stdout:
-            if line.startswith(ANSWER):
-                return _value(line.removeprefix(ANSWER))
-        raise AssertionError("the process with Spark's avro jar has ended")
-
-    def stop(self) -> None:
-        self._process.stdin.close()
-        self._process.kill()
-        self._process.wait()
-        self._process.stdout.close()
+        return _value(self.answer_to(_line((method, arguments))))
 
 
 def _line(value: Any) -> str:

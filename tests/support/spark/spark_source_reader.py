@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from support.spark.json_peer import ANSWER
 from support.spark.spark_copy import SMALL, java_options
 
-ANSWER = "answer "
 COLUMNS = ("partition", "offset", "CAST(value AS STRING)")
 
 
@@ -63,13 +64,13 @@ def read(spark: SparkSession, wanted: dict[str, Any]) -> dict[str, Any]:
     return {"rows": rows, "batches": batches}
 
 
-def main() -> None:
+def serve(answer_to: Callable[[SparkSession, dict[str, Any]], dict[str, Any]]) -> None:
     """Answer one request after another until stdin ends."""
     spark = start(sys.argv[1:])
     print(ANSWER + "{}", flush=True)
     for line in sys.stdin:
         try:
-            answer = read(spark, json.loads(line))
+            answer = answer_to(spark, json.loads(line))
         except PySparkException as error:
             answer = {"error": str(error)}
         print(ANSWER + json.dumps(answer), flush=True)
@@ -77,4 +78,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(read)
