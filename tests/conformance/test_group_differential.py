@@ -34,7 +34,7 @@ from support.histories.group_pair import (
     Pair,
     find_coordinators,
 )
-from support.histories.group_sequence import REQUESTS, TOPICS, Sequence
+from support.histories.group_sequence import REQUESTS, TOPICS, GroupSequence
 from support.histories.migration_sequence import MIGRATION, MigrationSequence
 
 from txnlog_kafka.wire.error_codes import ErrorCode
@@ -141,7 +141,7 @@ VERSION_MODERN = max(VERSION, "4.4.0")
 class Kind:
     """Sequences of one kind, and the brokers that they are sent to."""
 
-    sequence: type[Sequence]
+    sequence: type[GroupSequence]
     version: str
     """Version of Apache Kafka."""
     expected: dict[str, set[str]]
@@ -156,7 +156,7 @@ def migrating(policy: str) -> Kind:
 
 
 KINDS = {
-    "groups": Kind(Sequence, VERSION, CLASSIC),
+    "groups": Kind(GroupSequence, VERSION, CLASSIC),
     "consumer-groups": Kind(ConsumerSequence, VERSION_MODERN, MODERN),
     "migration-upgrade": migrating("upgrade"),
     "migration-downgrade": migrating("downgrade"),
@@ -251,7 +251,7 @@ def tell(
     return told
 
 
-def run_sequence(sequence: Sequence) -> None:
+def run_sequence(sequence: GroupSequence) -> None:
     """Run the sequence to its end, or to the point where Kafka chose another leader."""
     try:
         sequence.run()

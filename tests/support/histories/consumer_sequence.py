@@ -25,8 +25,8 @@ from support.histories.consumer_requests import (
     wait_for_topic,
 )
 from support.histories.group_pair import ADMIN, Names
-from support.histories.group_requests import commit_request, fetch_request, index_of
-from support.histories.group_sequence import Member, Sequence
+from support.histories.group_requests import fetch_request, index_of
+from support.histories.group_sequence import GroupSequence, Member
 
 from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey
@@ -54,8 +54,10 @@ class Subscriber(Member):
     reads: dict[str, Any] = field(default_factory=dict)
 
 
-class ConsumerSequence(Sequence):
+class ConsumerSequence(GroupSequence):
     """Sequence of requests to one group, most of them of consumers."""
+
+    commit_versions = (8, 9, 9, 10, 10)
 
     def run(self) -> None:
         """REQUESTS requests, then all members leave."""
@@ -158,13 +160,13 @@ class ConsumerSequence(Sequence):
         }
         self.beat_as(member, **fields | self.any_reads(member) | odd)
 
-    def beat_as(self, member: Subscriber, /, **odd: Any) -> None:
+    def beat_as(self, member: Subscriber, /, *, connection: str = "", **odd: Any) -> None:
         fields = {
             "member": member.index,
             "member_epoch": member.generation,
             "instance_id": member.instance,
         }
-        self.beat(member.name, **fields | odd)
+        self.beat(connection or member.name, **fields | odd)
 
     def beat(self, connection: str, *, version: int = 1, **fields: Any) -> None:
         self.ask(connection, lambda names: heartbeat_request(self.group, names, **fields), version)
@@ -191,12 +193,7 @@ class ConsumerSequence(Sequence):
             )
         )
         version = 0 if "subscribed_topic_regex" not in odd and rng.random() < 0.3 else 1
-        fields = {
-            "member": member.index,
-            "member_epoch": member.generation,
-            "instance_id": member.instance,
-        }
-        self.beat(ADMIN, version=version, **fields | odd)
+        self.beat_as(member, connection=ADMIN, version=version, **odd)
 
     def any_join(self) -> None:
         """A member joins again, or in a way that is refused."""
@@ -254,21 +251,8 @@ class ConsumerSequence(Sequence):
 
     # ------------------------------------------------------------------ offsets
 
-    def commit(self, member: Member | None, *, drift: int = 0, instance: Any = "own") -> None:
-        """OffsetCommit with the member's epoch; without a member it is that of an administrator."""
-        rng = self.rng
-        version = rng.choice((8, 9, 9, 10, 10))
-        fields: dict[str, Any] = {"generation_id_or_member_epoch": -1}
-        if member is not None:
-            fields["generation_id_or_member_epoch"] = member.generation + drift
-            fields["member"] = member.index
-            fields["group_instance_id"] = member.instance if instance == "own" else instance
-        offsets = self.any_offsets()
-        self.ask(
-            ADMIN,
-            lambda names: commit_request(self.group, names, version, offsets, **fields),
-            version,
-        )
+    def any_metadata(self) -> dict[str, Any]:
+        return {}
 
     def any_member_fetch(self) -> None:
         """OffsetFetch of a member, with its epoch or another one."""

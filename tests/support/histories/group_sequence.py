@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,9 +63,10 @@ class Member:
 
 
 @dataclass
-class Sequence:
+class GroupSequence:
     """Sequence of requests to one group on both brokers."""
 
+    commit_versions = (2, 6, 7, 8, 9, 10)
     pair: Pair
     group: str
     rng: random.Random
@@ -88,7 +90,7 @@ class Sequence:
                 Member(
                     f"m{number}",
                     f"i{rng.randrange(2)}" if is_static else None,
-                    [(name, rng.choice(READS)) for name in names],
+                    self.reading(names),
                     9 if is_static else rng.choice((0, 2, 4, 5, 7, 9)),
                 )
             )
@@ -109,7 +111,7 @@ class Sequence:
     def one_request(self) -> None:
         """Send a request that a member would send next, or any other one."""
         rng = self.rng
-        idle = [member for member in self.members if not self.pair.is_waiting(member.name)]
+        idle = self.idle
         if idle and rng.random() < 0.6:
             self.natural(rng.choice(idle))
             return
@@ -119,6 +121,11 @@ class Sequence:
         if idle:
             kinds += [self.any_join, self.any_join, self.any_sync, self.any_sync]
         rng.choice(kinds)()
+
+    @property
+    def idle(self) -> list[Any]:
+        """Members that wait for no answer."""
+        return [member for member in self.members if not self.pair.is_waiting(member.name)]
 
     def natural(self, member: Member) -> None:
         """The next step of a client that does its duty."""
@@ -189,22 +196,22 @@ class Sequence:
 
     def any_join(self) -> None:
         rng = self.rng
-        idle = [each for each in self.members if not self.pair.is_waiting(each.name)]
-        member = rng.choice(idle)
-        odd = rng.choice(("id", "id", "new", "protocols", "protocols", "type", "instance", "time"))
-        if odd == "id":
-            self.join(member, member=self.any_index())
-        elif odd == "new":
-            self.join(member, member=None)
-        elif odd == "protocols":
-            names = rng.choice(PROTOCOLS)
-            self.join(member, protocols=[(name, rng.choice(READS)) for name in names])
-        elif odd == "type":
-            self.join(member, protocol_type=rng.choice(("connect", "")))
-        elif odd == "instance":
-            self.join(member, group_instance_id=rng.choice(("i0", "i1", None)), version=9)
-        else:
-            self.join(member, session_timeout_ms=rng.choice((0, 5_999, 1_800_001)))
+        member = rng.choice(self.idle)
+        odd: tuple[Callable[[], dict[str, Any]], ...] = (
+            lambda: {"member": self.any_index()},
+            lambda: {"member": self.any_index()},
+            lambda: {"member": None},
+            lambda: {"protocols": self.reading(rng.choice(PROTOCOLS))},
+            lambda: {"protocols": self.reading(rng.choice(PROTOCOLS))},
+            lambda: {"protocol_type": rng.choice(("connect", ""))},
+            lambda: {"group_instance_id": rng.choice(("i0", "i1", None)), "version": 9},
+            lambda: {"session_timeout_ms": rng.choice((0, 5_999, 1_800_001))},
+        )
+        self.join(member, **rng.choice(odd)())
+
+    def reading(self, names: Sequence[str]) -> list[tuple[str, bytes]]:
+        """These protocols, each with any subscription."""
+        return [(name, self.rng.choice(READS)) for name in names]
 
     def join(self, member: Member, /, **odd: Any) -> None:
         version = odd.pop("version", member.version)
@@ -224,19 +231,15 @@ class Sequence:
 
     def any_sync(self) -> None:
         rng = self.rng
-        idle = [each for each in self.members if not self.pair.is_waiting(each.name)]
-        member = rng.choice(idle)
-        odd = rng.choice(("id", "generation", "protocol", "type", "instance"))
-        if odd == "id":
-            self.sync(member, member=self.any_index())
-        elif odd == "generation":
-            self.sync(member, generation_id=member.generation + rng.choice((-1, 1)))
-        elif odd == "protocol":
-            self.sync(member, protocol_name=rng.choice((None, "other", "range")), version=5)
-        elif odd == "type":
-            self.sync(member, protocol_type=rng.choice((None, "other")), version=5)
-        else:
-            self.sync(member, group_instance_id=rng.choice(("i0", "i1", "i9")), version=5)
+        member = rng.choice(self.idle)
+        odd: tuple[Callable[[], dict[str, Any]], ...] = (
+            lambda: {"member": self.any_index()},
+            lambda: {"generation_id": member.generation + rng.choice((-1, 1))},
+            lambda: {"protocol_name": rng.choice((None, "other", "range")), "version": 5},
+            lambda: {"protocol_type": rng.choice((None, "other")), "version": 5},
+            lambda: {"group_instance_id": rng.choice(("i0", "i1", "i9")), "version": 5},
+        )
+        self.sync(member, **rng.choice(odd)())
 
     def sync(self, member: Member, /, **odd: Any) -> None:
         """SyncGroup; the leader brings parts for all, or for all but one."""
@@ -329,23 +332,25 @@ class Sequence:
     def commit(self, member: Member | None, *, drift: int = 0, instance: Any = "own") -> None:
         """OffsetCommit; without a member it is that of a simple consumer."""
         rng = self.rng
-        version = rng.choice((2, 6, 7, 8, 9, 10))
+        version = rng.choice(self.commit_versions)
         fields: dict[str, Any] = {"generation_id_or_member_epoch": -1}
         if member is not None:
             fields["generation_id_or_member_epoch"] = member.generation + drift
             fields["member"] = member.index
             fields["group_instance_id"] = member.instance if instance == "own" else instance
-        fields["metadata"] = rng.choice(("", "m", "ä" * 4096, "x" * 4097))
-        if not self.exists:
-            # A first commit that is refused for its metadata leaves a group behind in Kafka that
-            # DescribeGroups denies.
-            fields["metadata"] = "m"
+        fields |= self.any_metadata()
         offsets = self.any_offsets()
         self.ask(
             ADMIN,
             lambda names: commit_request(self.group, names, version, offsets, **fields),
             version,
         )
+
+    def any_metadata(self) -> dict[str, Any]:
+        """Field of the offsets' metadata. A first commit that is refused for its metadata leaves a
+        group behind in Kafka that DescribeGroups denies."""
+        metadata = self.rng.choice(("", "m", "ä" * 4096, "x" * 4097))
+        return {"metadata": metadata if self.exists else "m"}
 
     def any_offsets(self) -> dict[tuple[str, int], int]:
         places = [("orders", 0), ("orders", 1), ("other", 0), ("orders", 9), ("nowhere", 0)]

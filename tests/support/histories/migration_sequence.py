@@ -22,7 +22,7 @@ from support.histories.consumer_requests import Owned
 from support.histories.consumer_sequence import PARTITIONS, ConsumerSequence, Subscriber
 from support.histories.group_pair import OtherLeader
 from support.histories.group_requests import index_of
-from support.histories.group_sequence import Member, Sequence
+from support.histories.group_sequence import GroupSequence, Member
 
 from broker_sim.core.coordinator.codec import CorruptRecord
 from txnlog_kafka.wire.error_codes import error_name
@@ -92,7 +92,7 @@ class MigrationSequence(ConsumerSequence):
     def one_request(self) -> None:
         """Send a request that a member would send next, or any other one."""
         rng = self.rng
-        idle = [member for member in self.members if not self.pair.is_waiting(member.name)]
+        idle = self.idle
         if idle and rng.random() < 0.7:
             self.natural(rng.choice(idle))
             return
@@ -225,7 +225,7 @@ class MigrationSequence(ConsumerSequence):
             member.generation, member.others = answer["generation_id"], None
             member.protocol = answer["protocol_name"] or ""
             return
-        Sequence.take_in(self, member, answer)
+        GroupSequence.take_in(self, member, answer)
         if member.index is None and member.instance is None and error != "UNKNOWN_MEMBER_ID":
             member.index = index
         if error == "NONE" and "assignment" in answer:
