@@ -4,18 +4,11 @@ An `availableNow` query of 1,000 rows from topic to topic on broker_sim, from th
 `spark-submit` to its end; and a second query in the same session. Five peers take turns: Spark's
 own `kafka` source and sink; a source and a sink of a few lines of Python (the floor: PySpark's own
 time) and the connector, each with `python` and with `txnlog-python` in its place.
-
-    python tests/benchmarks/bench_start.py --busy 20 --starts 50
-
-starts so many queries, ten to an application, with `txnlog-python` beside so many busy processes,
-and counts those that Spark ended, such as by "Python worker failed to connect back". With
-START_GROUP=1 in the environment the connector's queries start from their group: a batch more.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import statistics
 import subprocess
@@ -39,8 +32,6 @@ PEERS = {
     f"txnlog with {WARM}": ("txnlog", True),
 }
 """Formats, and whether `txnlog-python` takes the place of `python`."""
-STARTS_OF_ONE = 10
-"""Queries of one application beside busy processes."""
 
 Times = dict[str, dict[str, list[float]]]
 """Seconds of all rounds by peer, then by kind: `whole` process, `second` query."""
@@ -114,40 +105,13 @@ def start_table(found: Mapping[str, Mapping[str, list[float]]]) -> str:
     return "\n".join(lines)
 
 
-def turn_for_ever() -> None:
-    """Keep a processor busy."""
-    while True:
-        pass
-
-
-def start_beside_busy_ones(servers: str, busy: int, starts: int) -> None:
-    """Start `starts` queries beside `busy` processes. Raises SystemExit if Spark ends one."""
-    make_input(servers)
-    others = [multiprocessing.Process(target=turn_for_ever, daemon=True) for _ in range(busy)]
-    for each in others:
-        each.start()
-    done = 0
-    while done < starts:
-        taken = run_job(f"txnlog with {WARM}", servers, min(STARTS_OF_ONE, starts - done), [])
-        done += len(taken)
-        print(f"{done} queries: {taken} s", file=sys.stderr, flush=True)
-    for each in others:
-        each.terminate()
-    print(f"{done} queries were started beside {busy} busy processes, and all of them ended well")
-
-
 def main() -> None:
-    """Measure, or start beside busy processes."""
+    """Measure, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--busy", type=int, default=0)
-    parser.add_argument("--starts", type=int, default=50)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, running_broker("broker_sim", Path(name)) as servers:
-        if given.busy:
-            start_beside_busy_ones(servers, given.busy, given.starts)
-        else:
-            print(start_table(measure_start(servers, given.rounds)))
+        print(start_table(measure_start(servers, given.rounds)))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
 """The application that `bench_start.py` measures: some `availableNow` queries, one after another.
 
-Arguments: FORMAT BOOTSTRAP FOLDER COUNT. With START_GROUP the connector's queries start from the
-offsets of a group of their own, so their first batch is empty. It writes the seconds of each query,
-from `start` to its end, and runs on no longer.
+Arguments: FORMAT BOOTSTRAP FOLDER COUNT. It writes the seconds of each query, from `start` to its
+end, and runs on no longer.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -34,10 +32,6 @@ def main(name: str, bootstrap: str, folder: Path, count: int) -> None:
             read, write = {"rows": str(ROWS), "end": str(ROWS)}, {}
         else:
             read, write = read | kafka, write | kafka
-        if os.environ.get("START_GROUP") and name == "txnlog":
-            group = {"kafka.group.id": f"{folder.name}-{number}"}
-            read = read | group | {"startingOffsets": "committedOrEarliest"}
-            write |= group
         write["checkpointLocation"] = str(folder / f"query-{number}")
         rows = spark.readStream.format(name).options(**read).load().select("key", "value")
         writer = rows.writeStream.format(name).options(**write).trigger(availableNow=True)
