@@ -8,7 +8,6 @@ time) and the connector, each with `python` and with `txnlog-python` in its plac
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -18,7 +17,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench_setup import ROOT, TREE, create_topic, running_broker
+from bench_setup import ROOT, TREE, create_topic
 from floor import NAME as FLOOR
 from start_job import ROWS
 
@@ -103,16 +102,3 @@ def start_table(found: Mapping[str, Mapping[str, list[float]]]) -> str:
             cells += [f"{mine:.1f} {span}", f"{mine / spark:.2f}", f"{mine / plain:.2f}"]
         lines.append(f"| {peer} | {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def main() -> None:
-    """Measure, and print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name, running_broker("broker_sim", Path(name)) as servers:
-        print(start_table(measure_start(servers, given.rounds)))
-
-
-if __name__ == "__main__":
-    main()
