@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from support.clients.librdkafka import create_topic, produce_values, read_topic, values_of
 from support.spark import windows_job
-from support.spark.driver_rows import DRIVER_ROWS, KILL, ON_SEND, Row, aimed_at
-from support.spark.kill_story import play
+from support.spark.driver_rows import DRIVER_ROWS, KILL, ON_SEND, Row, aimed_at, play
 from support.spark.spark_copy import KILLED, CopyQuery
 
 from txnlog_testing.failpoints import STEPS

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
+from support.brokers.apache_kafka import VERSION
 from support.brokers.probe import wait_until
 from support.clients.librdkafka import (
     TIMEOUT_S,
@@ -26,7 +27,21 @@ from support.clients.librdkafka import (
 )
 from support.clients.talking import Talking
 from support.harness.availability import available
-from support.kafka.streams import streams_command
+from support.harness.maven import fetched_jars
+from support.kafka.java_tools import java_command
+
+APPLICATION = Path(__file__).parents[1] / "clients" / "streams" / "Words.java"
+
+
+def streams_command() -> list[str]:
+    """Return the command of the application but for its arguments. Unavailable when a jar or the
+    compiler is not had."""
+    *java, classes = java_command()
+    # Kafka's jars have the rest but RocksDB, and the stores are in memory.
+    artifacts = {f"org.apache.kafka:kafka-streams:{VERSION}": "*:*"}
+    jar = fetched_jars("Kafka Streams", f"kafka-streams/{VERSION}", artifacts)
+    return [*java, f"{classes}:{jar}/*", str(APPLICATION)]
+
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.kafka]
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from support.harness.availability import available
-from support.harness.debian import Program
-from support.harness.promtool import promtool, run_promtool
+from support.harness.debian import Program, promtool, run_promtool
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMETHEUS = ROOT / "conf" / "prometheus"

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.harness.availability import available
-from support.spark.driver_rows import DRIVER_ROWS
-from support.spark.kill_story import play
+from support.spark.driver_rows import DRIVER_ROWS, play
 from support.stores.hdfs import Hdfs, HdfsQuery, minicluster_jar
 from support.stores.store_contract import CHECKS
 

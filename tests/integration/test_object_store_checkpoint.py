@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.harness.availability import available
-from support.spark.driver_rows import DRIVER_ROWS
-from support.spark.kill_story import play
+from support.spark.driver_rows import DRIVER_ROWS, play
 from support.spark.spark_copy import KILLED
 from support.stores.object_store import SECRET_KEY, ObjectStore
 from support.stores.s3a import ObjectStoreQuery, s3a_jars

@@ -17,13 +17,19 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, Self
 
-from support.core.core_content import CoreContent
+from support.core.broker_build import SMALL, BrokerOnDisk
 from support.core.scripted_faults import Fault, refusal
 from support.query.staged_pieces import read_back
 
+from broker_sim.core.config import BrokerConfig
+from broker_sim.core.controller.configs import Resource
 from broker_sim.core.effects import Request
+from broker_sim.core.group.requests import OffsetCommit, OffsetErrors, OffsetToCommit
+from broker_sim.core.parts import BrokerParts
+from broker_sim.core.transaction.results import TransactionDescription
+from simulation.checkers.batches import Batch, decode_batches
 from simulation.hosts.checkpoint import names_in
 from txnlog_kafka.operations.effects import (
     Call,
@@ -46,8 +52,11 @@ from txnlog_kafka.operations.session import Session, SessionConfig
 from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.framing import decode_request, encode_request
 from txnlog_kafka.wire.messages import ApiKey, api_of
+from txnlog_kafka.wire.records import MarkerType
 from txnlog_kafka.wire.topic_partition import INTERNAL_TOPICS
 
+Offsets = dict[tuple[str, int], tuple[int, str]]
+"""A group's offsets by partition, each with its metadata."""
 Partition = tuple[str, int]
 OPTIONS = {
     "node.id": 1,
@@ -72,7 +81,7 @@ class Asked:
     """Number of times that the client had waited before."""
 
 
-class CoreBroker(CoreContent):
+class CoreBroker:
     """Broker that plays several nodes. Its topics are those of `leaders`; node 1 coordinates
     all."""
 
@@ -87,7 +96,8 @@ class CoreBroker(CoreContent):
         versions_max: dict[ApiKey, int] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(OPTIONS | {"transaction.version": transaction_version} | (config or {}))
+        self.options = OPTIONS | {"transaction.version": transaction_version} | (config or {})
+        self.core = BrokerOnDisk(self.options)
         self.transaction_version = transaction_version
         self.leaders = leaders or {(topic, n): 1 for topic in ("out", "in") for n in range(2)}
         """Leaders that Metadata names: -1 is no leader, and Metadata does not know missing
@@ -101,7 +111,7 @@ class CoreBroker(CoreContent):
         counts = dict.fromkeys(sorted(INTERNAL_TOPICS), 1)
         for topic, number in self.leaders:
             counts[topic] = max(number + 1, counts.get(topic, 0))
-        super().create_topics(**counts)
+        self._create(counts)
         # The client's requests: what was asked, what is in flight, what is ready.
         self.asked: list[Asked] = []
         self.waits = 0
@@ -156,8 +166,13 @@ class CoreBroker(CoreContent):
 
     def create_topics(self, **partitions: int) -> None:
         """Topics that are led by node 1."""
-        super().create_topics(**partitions)
+        self._create(partitions)
         self.leaders |= {(name, n): 1 for name, count in partitions.items() for n in range(count)}
+
+    def _create(self, partitions: Mapping[str, int]) -> None:
+        topics = self.parts.topics
+        planned = [topics.plan(name, partition_count=n) for name, n in partitions.items()]
+        self.core.cause(lambda effects: topics.create_all(planned, effects))
 
     # ------------------------------------------------------------------ what was asked
 
@@ -359,3 +374,76 @@ class CoreBroker(CoreContent):
         if self.leaders.get(partition, -1) != node:
             return E.NOT_LEADER_OR_FOLLOWER
         return self.refuses(partition)
+
+    @property
+    def parts(self) -> BrokerParts:
+        return self.core.broker.parts
+
+    def restart(self, **options: Any) -> None:
+        """The broker is started anew, with these options changed."""
+        self.options |= {name.replace("_", "."): value for name, value in options.items()}
+        self.core.config = BrokerConfig(SMALL | self.options)
+        self.core.kill()
+
+    def fork(self) -> Self:
+        """A broker that knows what this one knows now, and hears of nothing more."""
+        made = copy.copy(self)
+        made.core = BrokerOnDisk(self.options, disk=copy.deepcopy(self.core.disk))
+        made.core.now_ms, made.core.monotonic_ms = self.core.now_ms, self.core.monotonic_ms
+        return made
+
+    # ------------------------------------------------------------------ content, past requests
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic, and the offsets that were committed for it, as Kafka does."""
+        parts = self.parts
+        self.core.cause(lambda effects: parts.topics.delete(parts.image.topics[topic], effects))
+
+    def configure(self, topic: str, **configs: Any) -> None:
+        """A topic has these options, and all others their defaults."""
+        pairs = [(name.replace("_", "."), str(value)) for name, value in configs.items()]
+        self.core.cause(self.parts.configs.plan_replacement(Resource.TOPIC, topic, pairs))
+
+    def log_bytes(self, topic: str, partition: int) -> bytes:
+        log = self.parts.logs.get(topic, partition)
+        return b"".join(data for _, data in log.batches(0))
+
+    def batches(self, topic: str, partition: int) -> list[Batch]:
+        """Return the batches of a log without its markers."""
+        return [b for b in decode_batches(self.log_bytes(topic, partition)) if b.marker is None]
+
+    def values(self, topic: str, partition: int) -> list[bytes]:
+        return [r.value or b"" for b in self.batches(topic, partition) for r in b.records]
+
+    def committed_values(self, topic: str, partition: int) -> list[bytes]:
+        """Return the values of committed transactions."""
+        found: list[bytes] = []
+        decided: dict[int, MarkerType] = {}
+        for batch in reversed(list(decode_batches(self.log_bytes(topic, partition)))):
+            if batch.marker is not None:
+                decided[batch.header.producer_id] = batch.marker.marker_type
+            elif decided.get(batch.header.producer_id) is MarkerType.COMMIT:
+                found[:0] = [record.value or b"" for record in batch.records]
+        return found
+
+    def transaction(self, transactional_id: str) -> TransactionDescription:
+        return self.parts.transactions.describe(transactional_id)
+
+    def offsets(self, group_id: str) -> Offsets:
+        """Return the committed offsets of a group, if there are any."""
+        found = self.parts.groups.offset_fetch(group_id, None, require_stable=False).offsets
+        return {(o.topic, o.partition): (o.committed_offset, o.metadata or "") for o in found}
+
+    def commit_offsets(self, group_id: str, offsets: Offsets) -> None:
+        """Commit offsets as a consumer outside of the group does."""
+        commits = [
+            OffsetToCommit(topic, number, offset, -1, metadata)
+            for (topic, number), (offset, metadata) in offsets.items()
+        ]
+        answers: list[OffsetErrors] = []
+        commit = OffsetCommit(group_id=group_id, offsets=tuple(commits))
+        groups = self.parts.groups
+        self.core.cause(
+            lambda effects: groups.offset_commit(commit, lambda e, _: answers.append(e), effects)
+        )
+        assert not any(answers[0].values()), answers

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from support.explorer.explored_answers import version_of
+from support.explorer.explored_broker import version_of
 from support.explorer.generator_state import state_of
 from support.query.staged_pieces import read_back
 

@@ -96,3 +96,24 @@ class _Unpacking:
 
     def _unavailable(self, reason: str) -> Unavailable:
         return Unavailable(f"{self.package} is not here: {reason}")
+
+
+RUN_TIMEOUT_S = 600
+
+
+def promtool() -> Program:
+    """Return a promtool that runs here. Unavailable says why it cannot be had."""
+    return debian_program("prometheus", "usr/bin/promtool")
+
+
+def run_promtool(program: Program, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run to the end; what it says is in `stdout`, errors too."""
+    return subprocess.run(
+        [program.path, *map(str, arguments)],
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=program.environment,
+        timeout=RUN_TIMEOUT_S,
+    )

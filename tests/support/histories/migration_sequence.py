@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from support.core.consumers import assignment, partitions_of, subscription
-from support.histories.consumer_requests import Owned
-from support.histories.consumer_sequence import PARTITIONS, ConsumerSequence, Subscriber
+from support.histories.consumer_sequence import PARTITIONS, ConsumerSequence, Owned, Subscriber
 from support.histories.group_pair import OtherLeader
 from support.histories.group_requests import index_of
 from support.histories.group_sequence import GroupSequence, Member

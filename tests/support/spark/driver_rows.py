@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from support.spark.audit import check_audit
 from support.spark.spark_copy import CopyQuery, Run
 
 KILL = "kill-driver"
@@ -141,3 +142,14 @@ class Story:
         if committed is False:
             return low + 1, high + 1
         return (low, high) if committed else (low, high + 1)
+
+
+def play(query: CopyQuery, rows: tuple[Row, ...]) -> None:
+    """Play these rows in one life of the query, then prove the output."""
+    story = Story(query)
+    story.play(rows)
+    assert story.failures == {}, story.failures
+    assert query.logged("offsets") == query.logged("commits")
+    query.check_exactly_once()
+    story.check_copies()
+    check_audit(query)
