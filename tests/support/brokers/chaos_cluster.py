@@ -5,13 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from support.brokers.cluster_roles import is_whole
 from support.brokers.network import Network, Way
 from support.brokers.probe import free_ports, wait_until
 from support.brokers.sim_broker import NODES, SimBroker
-from support.raw.raw import Connection
 
 from broker_sim import REGISTRY
-from txnlog_kafka.wire.messages import APIS, ApiKey
 
 HEALED_SECONDS_MAX = 120.0
 SHORT = {
@@ -87,7 +86,9 @@ class ChaosCluster(SimBroker):
 
     def wait_whole(self) -> None:
         """Return when all replicas of everything are in sync, as every broker knows."""
-        wait_until(self._is_whole, "all replicas in sync", timeout_s=HEALED_SECONDS_MAX)
+        wait_until(
+            lambda: is_whole(self.ports), "all replicas in sync", timeout_s=HEALED_SECONDS_MAX
+        )
 
     def logs_of(self, topic: str, partition: int) -> list[bytes]:
         """Return the bytes that each broker has of a partition on disk, across its segments."""
@@ -96,18 +97,3 @@ class ChaosCluster(SimBroker):
             folder = self.cluster.broker_dir(number) / f"{topic}-{partition}"
             found.append(b"".join(path.read_bytes() for path in sorted(folder.glob("*.log"))))
         return found
-
-    def _is_whole(self) -> bool:
-        message = APIS[ApiKey.METADATA].request(topics=None, allow_auto_topic_creation=False)
-        everybody = set(range(NODES))
-        for port in self.ports:
-            try:
-                with Connection(port) as connection:
-                    answer = connection.ask(message, 9)
-            except (OSError, EOFError):
-                return False
-            isrs = [set(each.isr_nodes) for topic in answer.topics for each in topic.partitions]
-            known = {each.node_id for each in answer.brokers}
-            if known != everybody or any(isr != everybody for isr in isrs):
-                return False
-        return True

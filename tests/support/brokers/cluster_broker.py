@@ -20,6 +20,7 @@ from typing import Any
 from zlib import crc32
 
 from confluent_kafka.admin import AdminClient
+from support.brokers.cluster_roles import is_whole
 from support.brokers.coordinators_ready import GROUP, TRANSACTION, one_key_a_partition
 from support.brokers.probe import wait_until
 from support.brokers.processes import die_with_parent
@@ -153,15 +154,7 @@ class Keeper:
 
     def wait_whole(self) -> None:
         """Return when every partition has a leader and all of its replicas in sync."""
-
-        def is_whole() -> bool:
-            metadata = self._admin.list_topics(timeout=ANSWER_SECONDS_MAX)
-            partitions = [p for t in metadata.topics.values() for p in t.partitions.values()]
-            return len(metadata.brokers) == len(self._cluster.ports) and all(
-                p.leader >= 0 and set(p.isrs) == set(p.replicas) for p in partitions
-            )
-
-        wait_until(is_whole, "all replicas in sync")
+        wait_until(lambda: is_whole(self._cluster.ports), "all replicas in sync")
 
     def _has_coordinators(self) -> bool:
         """True if every partition of both internal topics is led, and loaded by its leader."""

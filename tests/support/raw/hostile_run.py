@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
+from support.brokers.probe import wait_until
 from support.brokers.sim_broker import SimBroker
 from support.clients.librdkafka import TIMEOUT_S, create_topic, read_topic, transactional, values_of
 from support.core.broker_build import produce_request, request
@@ -208,12 +209,12 @@ def run_hostile(broker: SimBroker, pid: int, seconds: float, seed: int) -> Figur
 def _wait_for_descriptors(pid: int, figures: Figures) -> None:
     """Return when the sockets are gone; log files of the good producer may stay open."""
     allowed = figures.descriptors_before + 40
-    for _ in range(200):
+
+    def are_gone() -> bool:
         figures.descriptors_after = open_descriptors(pid)
-        if figures.descriptors_after <= allowed:
-            return
-        threading.Event().wait(0.05)
-    raise AssertionError(f"{figures.descriptors_after} descriptors, {allowed} expected at most")
+        return figures.descriptors_after <= allowed
+
+    wait_until(are_gone, f"at most {allowed} descriptors", timeout_s=10)
 
 
 def _digest(port: int) -> object:

@@ -1,12 +1,12 @@
-"""Open many raw connections to one broker from one thread, and read a process's memory from
-/proc."""
+"""Open many raw connections to one broker from one thread, and read a process's memory."""
 
 from __future__ import annotations
 
 import asyncio
 import struct
-from pathlib import Path
 from typing import Any
+
+import psutil
 
 from txnlog_kafka.wire.framing import decode_response, encode_request
 from txnlog_kafka.wire.messages import api_of
@@ -64,11 +64,8 @@ async def connect(port: int, count: int) -> list[Peer]:
 
 
 def resident_bytes(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise LookupError("no VmRSS")
+    return psutil.Process(pid).memory_info().rss
 
 
 def open_descriptors(pid: int) -> int:
-    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+    return psutil.Process(pid).num_fds()

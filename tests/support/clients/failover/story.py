@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Protocol
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.brokers.cluster_roles import Cluster, coordinator
+from support.brokers.cluster_roles import Cluster, coordinator, is_whole
 from support.brokers.coordinators_ready import GROUP, TRANSACTION
-from support.brokers.probe import NotReady, live_brokers, pause, ports_of, wait_for, wait_until
+from support.brokers.probe import NotReady, pause, ports_of, wait_for, wait_until
 from support.clients.failover.clients import Client, Event
 from support.clients.failover.events import WORKS
 from support.clients.librdkafka import Seen, read_topic
@@ -134,7 +134,7 @@ def play(cluster: Failing, fault: str, libraries: Collection[str], folder: Path)
                              [cluster.bootstrap_servers, *words])  # fmt: skip
             clients.append(stack.enter_context(started))
         wait_working(clients, 0)
-        failed_at, end_ms = _fail(cluster, admin, layout.victim, fault)
+        failed_at, end_ms = _fail(cluster, layout.victim, fault)
         recovered = _recovered(clients, end_ms)
     logged = {each.library: tuple(sorted(each.logged_errors())) for each in clients}
     outcomes = []
@@ -151,7 +151,7 @@ def play(cluster: Failing, fault: str, libraries: Collection[str], folder: Path)
 
 def put_leaders_back(cluster: Failing, admin: AdminClient) -> None:
     """Wait until all replicas are in sync, and have each partition led by its first replica."""
-    wait_whole(cluster, admin)
+    wait_whole(cluster)
     first_ones = {"election_type": 0, "topic_partitions": None, "timeout_ms": int(TIMEOUT_S * 1000)}
     with Connection(cluster.live_port) as connection:
         message = request(ApiKey.ELECT_LEADERS, **first_ones)
@@ -164,17 +164,10 @@ def put_leaders_back(cluster: Failing, admin: AdminClient) -> None:
     wait_until(is_back, "the first replicas to lead")
 
 
-def wait_whole(cluster: Failing, admin: AdminClient) -> None:
+def wait_whole(cluster: Failing) -> None:
     """Return when every broker is there and each partition has all its replicas in sync."""
-
-    def is_whole() -> bool:
-        metadata = admin.list_topics(timeout=TIMEOUT_S)
-        partitions = [p for t in metadata.topics.values() for p in t.partitions.values()]
-        everywhere = all(live_brokers(port) == len(cluster.numbers)
-                         for port in ports_of(cluster.bootstrap_servers))  # fmt: skip
-        return everywhere and all(set(p.isrs) == set(p.replicas) for p in partitions)
-
-    wait_until(is_whole, "all replicas in sync", timeout_s=180)
+    ports = ports_of(cluster.bootstrap_servers)
+    wait_until(lambda: is_whole(ports), "all replicas in sync", timeout_s=180)
 
 
 def _prepared(cluster: Failing, admin: AdminClient, layout: Layout, tag: str) -> list[str]:
@@ -229,13 +222,13 @@ def _count(client: Client, work: str, since_ms: int) -> int:
     return sum(1 for e in client.events if e.work == work and e.ok and e.at >= since_ms)
 
 
-def _fail(cluster: Failing, admin: AdminClient, victim: int, fault: str) -> tuple[int, int]:
+def _fail(cluster: Failing, victim: int, fault: str) -> tuple[int, int]:
     """Take the broker away, and bring it back. When it went, and when all was well again, in ms."""
     failed_at = _now_ms()
     (cluster.kill if fault.endswith("killed") else cluster.stop_one)(victim)
     pause(AWAY_SECONDS)
     cluster.restart(victim)
-    wait_whole(cluster, admin)
+    wait_whole(cluster)
     return failed_at, _now_ms()
 
 
