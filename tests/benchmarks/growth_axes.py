@@ -29,6 +29,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from support.brokers.probe import ports_of, wait_until
 from support.brokers.sim_broker import SimBroker
+from support.core.batch_layout import stamped
 from support.core.log_build import packed
 from support.raw.raw import Connection
 from support.raw.requests import produce_request
@@ -42,7 +43,6 @@ from txnlog_kafka.wire.records import (
     TransactionMarker,
     encode_batch,
     encode_marker,
-    stamp_offsets,
 )
 
 VALUE_BYTES = 200
@@ -83,11 +83,8 @@ def aborted_log(path: Path, *, committed: int, percent: int, size: int) -> int:
                 )
                 offset += len(records)
                 sequence += len(records)
-            marker = bytearray(
-                encode_marker(TransactionMarker(PRODUCER, 0, kind, 0), timestamp=now_ms)
-            )
-            stamp_offsets(marker, 0, base_offset=offset, leader_epoch=0)
-            log.write(marker)
+            marker = encode_marker(TransactionMarker(PRODUCER, 0, kind, 0), timestamp=now_ms)
+            log.write(stamped(marker, offset))
             offset += 1
     return count * size
 

@@ -116,12 +116,16 @@ class LogOnDisk:
 
     def restart(self, kind: str, seed: int = 0) -> PartitionLog:
         """`clean`, `kill` (SIGKILL), or `power` (loss of power after a flush of the log)."""
+        self.end_life(kind, random.Random(seed))
+        return self.load(clean=kind == "clean", log_start_offset=self.log.log_start_offset)
+
+    def end_life(self, kind: str, rng: random.Random) -> None:
+        """End a life of the broker in this way."""
         if kind == "clean":
             self.call(self.log.close)
         elif kind == "power":
             self.call(self.log.flush)
-            self.disk.lose_power(random.Random(seed))
-        return self.load(clean=kind == "clean", log_start_offset=self.log.log_start_offset)
+            self.disk.lose_power(rng)
 
     def checkpoint(self) -> None:
         """Flush, and move the recovery point to the log end."""

@@ -14,6 +14,16 @@ def plain(value: Any) -> Any:
     return [plain(each) for each in value] if isinstance(value, list) else value
 
 
+def error_codes(message: Any) -> list[int]:
+    """Return all error codes of a plain message, wherever they are."""
+    if isinstance(message, list):
+        return [code for each in message for code in error_codes(each)]
+    if not isinstance(message, dict):
+        return []
+    own = [value for name, value in message.items() if name.endswith("error_code")]
+    return own + [code for each in message.values() for code in error_codes(each)]
+
+
 def operations(bits: int) -> set[int]:
     """The operations of an answer, which has a bit for each."""
     return {number for number in range(31) if bits & 1 << number}

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from support.core.batch_layout import stamped
+
 from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.effects import Append
 from simulation.checkers.metadata_oracle import MetadataListener, MetadataOracle
 from simulation.checkers.replica_oracle import ClusterState, ReplicaLogs, ReplicaOracle
 from simulation.hosts.disk import SimDisk
-from txnlog_kafka.wire.records import Record, encode_batch, stamp_offsets
+from txnlog_kafka.wire.records import Record, encode_batch
 
 DIRECTORY = "t-0"
 PATH, LATER = f"{DIRECTORY}/0.log", f"{DIRECTORY}/1.log"
 
 
 def batch(base_offset, value=b"v", leader_epoch=0):
-    data = bytearray(encode_batch([Record(b"k", value)]))
-    stamp_offsets(data, 0, base_offset=base_offset, leader_epoch=leader_epoch)
-    return bytes(data)
+    return stamped(encode_batch([Record(b"k", value)]), base_offset, leader_epoch)
 
 
 class SetState(ClusterState):

@@ -18,7 +18,7 @@ import re
 import select
 import struct
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +65,14 @@ Plain = Any
 
 class OtherLeader(Exception):
     """Kafka chose another of the remaining members as leader: from here on the groups differ."""
+
+
+def tries() -> Iterator[int]:
+    """Count up to RETRIES, the first ones without pauses."""
+    for attempt in range(RETRIES):
+        yield attempt
+        if attempt > TRIES_WITHOUT_PAUSE:
+            pause()
 
 
 class Wire(Connection):
@@ -251,12 +259,10 @@ class Pair:
         return answers + [self._retry_on_kafka(twin, version, code) for twin in twins]
 
     def _retry_on_kafka(self, twin: Any, version: int, code: Callable[[Any], int]) -> Any:
-        for attempt in range(RETRIES):
+        for _ in tries():
             theirs = self.wire(ADMIN).ask(twin, version)
             if error_name(code(theirs)) not in NOT_YET:
                 return theirs
-            if attempt > TRIES_WITHOUT_PAUSE:
-                pause()
         raise AssertionError(f"Apache Kafka stays at {error_name(code(theirs))}")
 
     def agree(self, what: str, told: list[Plain]) -> Plain:
@@ -283,12 +289,10 @@ class Pair:
         return told
 
     def _wait_to_tell(self, expected: Plain, twin: Any, version: int) -> None:
-        for attempt in range(RETRIES):
+        for _ in tries():
             theirs = self.names[1].plain(self.wire(ADMIN).ask(twin, version))
             if theirs == expected:
                 return
-            if attempt > TRIES_WITHOUT_PAUSE:
-                pause()
         raise AssertionError(f"{expected} but Kafka: {theirs}")
 
 

@@ -136,15 +136,6 @@ def index_of(name: str) -> int:
     return int(name.removeprefix("<member ").removesuffix(">"))
 
 
-def codes(answer: Any) -> list[int]:
-    if isinstance(answer, list):
-        return [code for each in answer for code in codes(each)]
-    if not isinstance(answer, dict):
-        return []
-    own = [answer["error_code"]] if "error_code" in answer else []
-    return own + [code for each in answer.values() for code in codes(each)]
-
-
 def code_while_it_prepares(answer: Any) -> int:
     """CONCURRENT_TRANSACTIONS while the decided transaction is not complete."""
     state = answer.transaction_states[0].transaction_state

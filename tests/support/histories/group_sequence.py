@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from support.core.broker_build import request
-from support.core.plain_messages import plain
+from support.core.plain_messages import error_codes, plain
 from support.histories.group_pair import ADMIN, Names, Pair
 from support.histories.group_requests import (
     code_while_it_prepares,
-    codes,
     commit_request,
     consumer_subscription,
     delete_request,
@@ -159,7 +158,7 @@ class GroupSequence:
         self.told += [f"    {told}: {plain}" for told, plain in self.pair.answers.items()]
         self.met[name, "parked"] += answer is None
         for told in self.pair.answers.values():
-            for code in codes(told):
+            for code in error_codes(told):
                 self.met[name, error_name(code)] += 1
         for member in self.members:
             if member.name in self.pair.answers:
@@ -425,7 +424,7 @@ class GroupSequence:
             lambda answer: answer.topics[0].partitions[0].error_code,
         )
         told = [names.plain(answer) for names, answer in zip(self.pair.names, answers, strict=True)]
-        for code in codes(self.pair.agree("TxnOffsetCommit", told)):
+        for code in error_codes(self.pair.agree("TxnOffsetCommit", told)):
             self.met["TxnOffsetCommit", error_name(code)] += 1
 
     def end_txn(self) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from support.core.batch_layout import stamped
+
 from broker_sim.core.coordinator.codec import encode_fields
 from broker_sim.schemas import TransactionLogValue
 from simulation.checkers.log_oracle import TRANSACTION_STATES
-from txnlog_kafka.wire.records import Record, encode_batch, stamp_offsets
+from txnlog_kafka.wire.records import Record, encode_batch
 
 KEY = b"\0\0\0\1t"
 """Key of a transactional id with one letter."""
@@ -25,13 +27,9 @@ def state_record(state: str, base_offset: int, *topics: str, producer_id: int = 
         transaction_status=TRANSACTION_STATES.index(state),
         transaction_partitions=named,
     )
-    data = bytearray(encode_batch([Record(KEY, encode_fields(fields, 0))]))
-    stamp_offsets(data, 0, base_offset=base_offset, leader_epoch=0)
-    return bytes(data)
+    return stamped(encode_batch([Record(KEY, encode_fields(fields, 0))]), base_offset)
 
 
 def tombstone(base_offset: int) -> bytes:
     """A batch with one record: the id has expired."""
-    data = bytearray(encode_batch([Record(KEY, None)]))
-    stamp_offsets(data, 0, base_offset=base_offset, leader_epoch=0)
-    return bytes(data)
+    return stamped(encode_batch([Record(KEY, None)]), base_offset)

@@ -16,7 +16,7 @@ from broker_sim.core.log.cleaning import CleanerLimits, Cleaning
 from simulation.hosts.disk import SimDisk
 from txnlog_kafka.wire import records
 from txnlog_kafka.wire.error_codes import ErrorCode
-from txnlog_kafka.wire.records import MarkerType, Record, TransactionMarker
+from txnlog_kafka.wire.records import Record
 
 COMPACTED = LogConfig(
     segment_bytes=600,
@@ -79,11 +79,8 @@ class CompactedLog(LogOnDisk):
         return result.base_offset
 
     def end(self, producer_id: int, kind: str, epoch: int = 0) -> int:
-        effects = self.effects()
-        marker = TransactionMarker(producer_id, epoch, MarkerType[kind.upper()], 0)
-        result = self.log.append_marker(marker, effects=effects)
+        result = self.mark(producer_id, epoch, kind)
         assert result.error is ErrorCode.NONE, result
-        self.carry_out(effects)
         self.wrote(result.base_offset, ("",), (producer_id, epoch, -1), marker=kind)
         return result.base_offset
 

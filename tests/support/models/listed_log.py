@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
+from support.core.batch_layout import stamped
 from support.core.log_build import SMALL, LogOnDisk, build_batch
 
 from broker_sim.core.effects import Effects, StorageOperation
@@ -332,9 +333,8 @@ class ListedLog(LogOnDisk):
         """
         known = max(self.log.leader_epoch, self.log.latest_epoch)
         leader_epoch = known + (self.rng.random() < 0.2)
-        stamped = bytearray(data)
-        records.stamp_offsets(stamped, 0, base_offset=self.model.end, leader_epoch=leader_epoch)
-        assert self.log.append_as_follower(bytes(stamped), effects).ok
+        replicated = stamped(data, self.model.end, leader_epoch)
+        assert self.log.append_as_follower(replicated, effects).ok
         return leader_epoch
 
     def _next(self, producer_id: int) -> tuple[int, int, int]:
@@ -411,11 +411,7 @@ class ListedLog(LogOnDisk):
 
     def restart_as(self, kind: str) -> None:
         """After a clean stop, SIGKILL, or a loss of power after a flush."""
-        if kind == "clean":
-            self.call(self.log.close)
-        elif kind == "power":
-            self.call(self.log.flush)
-            self.disk.lose_power(self.rng)
+        self.end_life(kind, self.rng)
         self.start(self.disk, clean=kind == "clean", recovery_point=self.log.recovery_point)
 
     def truncate(self) -> Effects:

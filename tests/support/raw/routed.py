@@ -9,11 +9,12 @@ gone; what is answered at last is the answer.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from support.brokers.coordinators_ready import GROUP, TRANSACTION
 from support.brokers.probe import ports_of
+from support.core.plain_messages import error_codes, plain
 from support.raw.raw import Connection, attempts
 from support.raw.requests import find_coordinator, request
 
@@ -197,24 +198,9 @@ class RoutedConnection:
         raise AssertionError(f"nobody coordinates {name!r}")
 
     def _comes_too_soon(self, message: Any, answer: Any) -> bool:
-        errors = set(errors_in(answer))
+        errors = {error_name(code) for code in error_codes(plain(answer))}
         if errors & UNHEARD:
             key = api_of(message).key
             place = (PARTITIONS | NAMED).get(key)
             return place is not None and self._known(*place(message))[1] != NO_PARTITION
         return bool(errors & NOT_YET)
-
-
-def errors_in(message: Any) -> Iterator[str]:
-    """The names of all errors in an answer."""
-    fields = getattr(message, "fields", None)
-    # A UUID has some, too.
-    for name in fields if isinstance(fields, dict) else ():
-        value = getattr(message, name)
-        if name.endswith("error_code"):
-            yield error_name(value)
-        elif isinstance(value, list):
-            for each in value:
-                yield from errors_in(each)
-        else:
-            yield from errors_in(value)
