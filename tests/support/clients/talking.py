@@ -7,7 +7,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from support.brokers.probe import NotReady
 from support.brokers.processes import talking
@@ -24,9 +24,10 @@ class Talking:
         self._process = talking(command, self._log_path, cwd=folder)
         self.seen: list[str] = []
         self._lines: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=self._pump, daemon=True).start()
+        self._reader = threading.Thread(target=self._pump, daemon=True)
+        self._reader.start()
 
-    def __enter__(self) -> Talking:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -35,8 +36,12 @@ class Talking:
     def _pump(self) -> None:
         for line in self._process.stdout:
             if line.endswith("\n"):  # the last one of a killed process may be torn
-                self._lines.put(line.rstrip("\n"))
+                self.take(line.rstrip("\n"))
         self._lines.put(None)
+
+    def take(self, line: str) -> None:
+        """Called with each line, in a thread of its own."""
+        self._lines.put(line)
 
     def wait_line(self, wanted: Callable[[str], bool], what: str) -> str:
         """The next line that is `wanted`; those before it are in `seen`. NotReady otherwise."""

@@ -15,8 +15,8 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from support.spark.connector import start_session
 from support.spark.json_peer import ANSWER
-from support.spark.spark_copy import SMALL, java_options
 
 COLUMNS = ("partition", "offset", "CAST(value AS STRING)")
 
@@ -25,20 +25,12 @@ def start(jars: list[str]) -> SparkSession:
     """A small session that has the source."""
     settings = {
         "spark.jars": ",".join(jars),
-        **SMALL,
-        **java_options(),
-        "spark.driver.memory": "700m",
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         # A bad range must show as an error and not be tried again.
         "spark.task.maxFailures": "1",
     }
-    builder = SparkSession.builder.master("local[2]").appName("spark-source-reader")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
-    return spark
+    return start_session("local[2]", **settings)
 
 
 def rows_of(frame: DataFrame) -> list[list[Any]]:

@@ -6,14 +6,13 @@ import json
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import KafkaError
-from support.brokers.processes import talking
 from support.clients.go_programs import go_program
+from support.clients.talking import Talking
 from support.kafka.java_tools import java_command
 
 from txnlog_kafka.wire.error_codes import ErrorCode
@@ -52,29 +51,21 @@ class Event:
     anew: bool = False
 
 
-class Client:
-    """A running program. A context manager."""
+class Client(Talking):
+    """A running program."""
 
     def __init__(self, library: str, folder: Path, words: Sequence[str]) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self.library = library
         self.events: list[Event] = []
         self._folder = folder
-        command = [*LIBRARIES[library](), *words]
-        self._process = talking(command, folder / "client.log", cwd=folder)
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def __enter__(self) -> Client:
-        return self
+        super().__init__(folder, [*LIBRARIES[library](), *words])
 
     def __exit__(self, *exc_info: object) -> None:
         self.end()
 
-    def _read(self) -> None:
-        for line in self._process.stdout:
-            fields = json.loads(line)
-            self.events.append(Event(**fields | {"ok": tuple(fields.get("ok", ()))}))
+    def take(self, line: str) -> None:
+        fields = json.loads(line)
+        self.events.append(Event(**fields | {"ok": tuple(fields.get("ok", ()))}))
 
     def end(self) -> None:
         """Let it come to its end, or kill it."""
@@ -83,13 +74,8 @@ class Client:
         try:
             self._process.wait(timeout=END_SECONDS_MAX)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.kill()
         self._reader.join()
-
-    @property
-    def lives(self) -> bool:
-        return self._process.poll() is None
 
     def log_tail(self) -> str:
         """The last that it wrote of itself."""

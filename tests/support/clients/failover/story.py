@@ -210,7 +210,7 @@ def wait_working(clients: Collection[Client], since_ms: int) -> None:
 
     def idle() -> list[str]:
         for each in clients:
-            if not each.lives:
+            if not each.alive:
                 raise NotReady(f"{each.library} has ended: {each.log_tail()}")
         return [f"{each.library}: {work}" for each in clients for work in WORKS
                 if _count(each, work, since_ms) < STEADY_COUNT]  # fmt: skip
