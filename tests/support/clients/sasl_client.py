@@ -45,7 +45,7 @@ def add_user(
         "salt": SALT,
         "salted_password": salted,
     } | (fields or {})
-    message = request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, deletions=[], upsertions=[values])
+    message = request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, upsertions=[values])
     return broker.ask(message, 0).results[0].error_code
 
 

@@ -127,8 +127,6 @@ def _commit(connection: Any, group: str, retention_ms: int) -> None:
     message = request(
         ApiKey.OFFSET_COMMIT,
         group_id=group,
-        generation_id_or_member_epoch=-1,
-        member_id="",
         retention_time_ms=retention_ms,
         topics=[{"name": ORDERS, "partitions": [place]}],
     )
@@ -142,7 +140,6 @@ def _join(connection: Any, group: str, way: int) -> None:
         group_id=group,
         session_timeout_ms=SESSION_MS,
         rebalance_timeout_ms=SESSION_MS,
-        member_id="",
         protocol_type="consumer",
         protocols=[{"name": "range", "metadata": b""}],
     )

@@ -270,7 +270,6 @@ class Side:
             ApiKey.LIST_TRANSACTIONS,
             state_filters=["Ongoing", "CompleteCommit", "Nonsense"],
             producer_id_filters=self.ids,
-            duration_filter=-1,
         )
         answer = self.connection.ask(message, 1)
         found = sorted(

@@ -11,6 +11,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -144,24 +145,14 @@ class Call:
     told: str = ""
 
 
-def works(make: Callable[[Side], Any]) -> Call:
-    """Call that works with both."""
-    return Call(make)
-
-
-def refused(make: Callable[[Side], Any]) -> Call:
-    """Call that both refuse."""
-    return Call(make, Outcome.NEITHER)
+works = Call
+refused = partial(Call, outcome=Outcome.NEITHER)
+txnlog_only = partial(Call, outcome=Outcome.TXNLOG)
 
 
 def kafka_only(told: str, make: Callable[[Side], Any]) -> Call:
     """Call that only `kafka` allows; `told` is what a job that changes over has to know."""
     return Call(make, Outcome.KAFKA, told)
-
-
-def txnlog_only(make: Callable[[Side], Any]) -> Call:
-    """Call that only `txnlog` allows."""
-    return Call(make, Outcome.TXNLOG)
 
 
 def stream(change: Callable[[Any], Any], name: str | None = None) -> Callable[[Side], None]:

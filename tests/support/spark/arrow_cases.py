@@ -54,35 +54,15 @@ def avro_schema(type_: StructType = FIELDS) -> str:
 
 def write_descriptors(folder: Path) -> str:
     """Write a descriptor set whose message `Row` has `FIELDS`, and return its path."""
-    from google.protobuf import descriptor_pb2
+    from support.spark.protobuf_cases import FileOfMessages
 
-    made = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="row.proto", syntax="proto3")
-    optional, repeated = made.LABEL_OPTIONAL, made.LABEL_REPEATED
-    inner = file.message_type.add(name="Inner")
-    inner.field.add(name="b", number=1, type=made.TYPE_BYTES, label=optional)
-    inner.field.add(name="s", number=2, type=made.TYPE_STRING, label=optional)
-    row = file.message_type.add(name="Row")
-    entry = row.nested_type.add(name="MEntry")
-    entry.options.map_entry = True
-    entry.field.add(name="key", number=1, type=made.TYPE_STRING, label=optional)
-    entry.field.add(name="value", number=2, type=made.TYPE_BYTES, label=optional)
-    for number, (name, type_, label, message) in enumerate(
-        [
-            ("id", made.TYPE_INT64, optional, None),
-            ("b", made.TYPE_BYTES, optional, None),
-            ("s", made.TYPE_STRING, optional, None),
-            ("bs", made.TYPE_BYTES, repeated, None),
-            ("ss", made.TYPE_STRING, repeated, None),
-            ("m", made.TYPE_MESSAGE, repeated, ".Row.MEntry"),
-            ("st", made.TYPE_MESSAGE, optional, ".Inner"),
-            ("sts", made.TYPE_MESSAGE, repeated, ".Inner"),
-        ],
-        1,
-    ):
-        row.field.add(name=name, number=number, type=type_, label=label, type_name=message)
+    file = FileOfMessages("proto3", package="")
+    file.message("Inner", "bytes b = 1", "string s = 2")
+    file.message("Row", "int64 id = 1", "bytes b = 2", "string s = 3", "repeated bytes bs = 4",
+                 "repeated string ss = 5", "map<string,bytes> m = 6", "Inner st = 7",
+                 "repeated Inner sts = 8")  # fmt: skip
     path = folder / "row.desc"
-    path.write_bytes(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
+    path.write_bytes(file.descriptor_set())
     return str(path)
 
 

@@ -34,19 +34,14 @@ KEY_AVRO = _record("shop.Key", _nullable("id", "long"))
 
 def order_file() -> Any:
     """A FileDescriptorProto with an order, whose fields have presence, and its key."""
-    from google.protobuf import descriptor_pb2
+    from support.spark.protobuf_cases import FileOfMessages
 
-    file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto2")
-    field = descriptor_pb2.FieldDescriptorProto
-    order = file.message_type.add(name="Order")
-    for number, (name, kind) in enumerate(
-        [("id", field.TYPE_INT64), ("item", field.TYPE_STRING), ("amount", field.TYPE_DOUBLE)], 1
-    ):
-        order.field.add(name=name, number=number, type=kind, label=field.LABEL_OPTIONAL)
-    order.field.add(name="tags", number=4, type=field.TYPE_STRING, label=field.LABEL_REPEATED)
-    key = file.message_type.add(name="Key")
-    key.field.add(name="id", number=1, type=field.TYPE_INT64, label=field.LABEL_OPTIONAL)
-    return file
+    file = FileOfMessages("proto2")
+    fields = ("int64 id = 1", "string item = 2", "double amount = 3", "repeated string tags = 4")
+    file.message("Order", *fields)
+    file.message("Key", fields[0])
+    del file.proto.dependency[:]  # it names no file of Google's
+    return file.proto
 
 
 @lru_cache(maxsize=1)

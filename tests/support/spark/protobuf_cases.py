@@ -31,11 +31,12 @@ TIMESTAMP, DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
 
 
 class FileOfMessages:
-    """A .proto file of the package `shop`, built up message by message."""
+    """A .proto file, built up message by message."""
 
-    def __init__(self, syntax: str) -> None:
+    def __init__(self, syntax: str, package: str = "shop") -> None:
+        self._prefix = f"{package}." if package else ""
         self.proto = descriptor_pb2.FileDescriptorProto(
-            name="shop.proto", package="shop", syntax=syntax
+            name="shop.proto", package=package or None, syntax=syntax
         )
         self.proto.dependency.extend(
             f"google/protobuf/{name}.proto" for name in ("timestamp", "duration", "wrappers")
@@ -51,20 +52,20 @@ class FileOfMessages:
         a = 5", "optional", "required", "packed", "unpacked", and " default X" at the end."""
         made = self.proto.message_type.add(name=name)
         for text in fields:
-            _add_field(made, text)
+            _add_field(made, text, self._prefix)
         for field in made.field:  # the oneofs of single optional fields are the last ones
             if field.proto3_optional:
                 field.oneof_index = len(made.oneof_decl)
                 made.oneof_decl.add(name=f"_{field.name}")
 
     def descriptor(self, name: str) -> Descriptor:
-        return message_descriptor(self.descriptor_set(), f"shop.{name}")
+        return message_descriptor(self.descriptor_set(), f"{self._prefix}{name}")
 
     def descriptor_set(self) -> bytes:
         return descriptor_pb2.FileDescriptorSet(file=[self.proto]).SerializeToString()
 
 
-def _add_field(message: Any, text: str) -> None:
+def _add_field(message: Any, text: str, prefix: str) -> None:
     text, _, default = text.partition(" default ")
     text, _, number = text.partition(" = ")
     *marks, type_, name = text.split()
@@ -75,10 +76,10 @@ def _add_field(message: Any, text: str) -> None:
         key, value = type_[4:-1].split(",")
         entry = message.nested_type.add(name=f"{name.title().replace('_', '')}Entry")
         entry.options.map_entry = True
-        _add_field(entry, f"{key} key = 1")
-        _add_field(entry, f"{value} value = 2")
+        _add_field(entry, f"{key} key = 1", prefix)
+        _add_field(entry, f"{value} value = 2", prefix)
         field.label, field.type = 3, FieldDescriptorProto.TYPE_MESSAGE
-        field.type_name = f".shop.{message.name}.{entry.name}"
+        field.type_name = f".{prefix}{message.name}.{entry.name}"
         return
     field.label = {"repeated": 3, "required": 2}.get(marks[0] if marks else "", 1)
     if "optional" in marks:
@@ -97,7 +98,7 @@ def _add_field(message: Any, text: str) -> None:
     else:
         kind, _, type_name = type_.rpartition(":")
         field.type = getattr(FieldDescriptorProto, f"TYPE_{kind.upper() or 'MESSAGE'}")
-        field.type_name = f".{type_name}" if "." in type_name else f".shop.{type_name}"
+        field.type_name = f".{type_name}" if "." in type_name else f".{prefix}{type_name}"
 
 
 def modern() -> FileOfMessages:
