@@ -302,7 +302,7 @@ def _revision(tree: Path) -> str:
     return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
 
 
-def parse_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tree", type=Path, help="another checkout, the old one")
@@ -314,7 +314,7 @@ def parse_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--partitions", type=int, default=2, help="of the output")
     parser.add_argument("--pause-ms", type=float, default=50, help="between two batches")
     parser.add_argument("--json", type=Path)
-    return parser.parse_args(given)
+    return parser.parse_args()
 
 
 def main() -> None:

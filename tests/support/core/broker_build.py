@@ -163,10 +163,10 @@ class BrokerOnDisk(CoreProcess):
         message = request(ApiKey.DELETE_TOPICS, topic_names=[name], timeout_ms=1000)
         return int(self.ask(message, 5).responses[0].error_code)
 
-    def alter_topic(self, name: str, option: str, value: str | None, operation: int = 0) -> int:
+    def alter_topic(self, name: str, option: str, value: str | None) -> int:
         """IncrementalAlterConfigs for one topic, which sets; the error."""
-        config = {"name": option, "value": value, "config_operation": operation}
-        resource = {"resource_type": TOPIC, "resource_name": name, "configs": [config]}
+        configs = [{"name": option, "value": value}]
+        resource = {"resource_type": TOPIC, "resource_name": name, "configs": configs}
         message = request(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource])
         return int(self.ask(message, 1).responses[0].error_code)
 

@@ -177,13 +177,11 @@ class World(BrokerOnDisk):
         ]
         return [marker for marker in found if marker is not None]
 
-    def mark(
-        self, *, commit: bool, producer_id: int = 9, place: TopicPartition = OFFSETS
-    ) -> ErrorCode:
+    def mark(self, *, commit: bool, producer_id: int = 9) -> ErrorCode:
         """The marker is in the log, and the group coordinator told of it; the answer."""
         kind = MarkerType.COMMIT if commit else MarkerType.ABORT
         marker = TransactionMarker(producer_id, 0, kind, 0)
-        sent = PartitionMarker(place, marker, 0)
+        sent = PartitionMarker(OFFSETS, marker, 0)
         return self.tell(self.parts.markers.append_here, sent)
 
     # ------------------------------------------------------------------ transactions

@@ -18,9 +18,9 @@ from typing import Any
 
 from support.brokers.probe import pause
 from support.core.broker_build import request
+from support.core.consumers import subscription
 from support.histories.group_pair import ADMIN, RETRIES, Names, Pair
 from support.histories.group_requests import (
-    consumer_subscription,
     fetch_request,
     index_of,
     join_request,
@@ -76,7 +76,7 @@ def classic_join(group: str, names: Names) -> Any:
         names,
         member=None,
         protocol_type="connect",
-        protocols=[("range", consumer_subscription("orders"))],
+        protocols=[("range", subscription("orders", version=0))],
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import uuid
 from typing import Any
 
@@ -14,14 +13,6 @@ from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 
 K = ApiKey
-
-
-def consumer_subscription(*topics: str) -> bytes:
-    """Return the subscription that a consumer sends with JoinGroup, version 0."""
-    data = struct.pack(">hi", 0, len(topics))
-    for topic in topics:
-        data += struct.pack(">h", len(topic)) + topic.encode()
-    return data + struct.pack(">i", -1)
 
 
 def join_request(group: str, names: Names, **fields: Any) -> Any:

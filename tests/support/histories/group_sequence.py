@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from support.core.broker_build import request
+from support.core.consumers import subscription
 from support.core.plain_messages import error_codes, plain
 from support.histories.group_pair import ADMIN, Names, Pair
 from support.histories.group_requests import (
     code_while_it_prepares,
     commit_request,
-    consumer_subscription,
     delete_request,
     fetch_request,
     index_of,
@@ -35,7 +35,7 @@ from txnlog_kafka.wire.messages import ApiKey
 K = ApiKey
 REQUESTS = 24
 TOPICS = ("orders", "other")
-READS = (consumer_subscription("orders"), consumer_subscription("orders", "other"), b"", b"\0")
+READS = (subscription("orders", version=0), subscription("orders", "other", version=0), b"", b"\0")
 PROTOCOLS = (
     ("range",),
     ("range", "roundrobin"),

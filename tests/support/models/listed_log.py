@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from support.core.batch_layout import stamped
-from support.core.log_build import SMALL, LogOnDisk, build_batch
+from support.core.log_build import LogOnDisk, build_batch
 
 from broker_sim.core.effects import Effects, StorageOperation
-from broker_sim.core.log import AppendOrigin, AppendResult, LogConfig, ProducerStateView
+from broker_sim.core.log import AppendOrigin, AppendResult, ProducerStateView
 from simulation.hosts.disk import SimDisk
 from txnlog_kafka.wire import records
 from txnlog_kafka.wire.error_codes import ErrorCode
@@ -212,10 +212,10 @@ def segments_of(on_disk: LogOnDisk) -> list[tuple]:
 class ListedLog(LogOnDisk):
     """Draws what happens to a log, and does the same to the list."""
 
-    def __init__(self, rng: random.Random, config: LogConfig = SMALL) -> None:
+    def __init__(self, rng: random.Random) -> None:
         self.operations: list[StorageOperation] = []
         """Storage operations so far."""
-        super().__init__(config)
+        super().__init__()
         self.rng = rng
         self.model = Model([])
         self.is_replica = rng.random() < 0.5

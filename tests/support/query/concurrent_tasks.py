@@ -24,11 +24,11 @@ async def _receive(reader: asyncio.StreamReader) -> tuple[Kind, bytes]:
     return kind, await reader.readexactly(size_bytes)
 
 
-async def _task(server: ServerAddress, name: str, source: str) -> str:
+async def _task(server: ServerAddress, name: str) -> str:
     """Stage a row; the kind of the server's answer, or of the error."""
     try:
         reader, writer = await asyncio.open_connection(
-            HOST, server.port, ssl=task_context(), local_addr=(source, 0),
+            HOST, server.port, ssl=task_context(), local_addr=(HOST, 0),
             ssl_handshake_timeout=WAVE_SECONDS_MAX,
         )  # fmt: skip
     except OSError as error:
@@ -81,7 +81,7 @@ class _Silent:
 
 
 def stage_in_many_tasks(
-    server: ServerAddress, count: int, source: str = "127.0.0.1", silent: tuple[int, str] = (0, "")
+    server: ServerAddress, count: int, silent: tuple[int, str] = (0, "")
 ) -> Counter[str]:
     """Stage from `count` tasks at once; return how many tasks got which answer. `silent` is a
     number of connections that say nothing, and their address: most of them are open before. Raises
@@ -92,7 +92,7 @@ def stage_in_many_tasks(
         async with asyncio.timeout(WAVE_SECONDS_MAX):
             if silent[0]:
                 await others.has_secured.wait()
-            tasks = (_task(server, f"{source}-{number}", source) for number in range(count))
+            tasks = (_task(server, f"task-{number}") for number in range(count))
             try:
                 return Counter(await asyncio.gather(*tasks))
             finally:

@@ -157,5 +157,5 @@ def at(first: int, second: int | None = None) -> dict[str, dict[str, int]]:
     return {"t": {"0": first} | ({} if second is None else {"1": second})}
 
 
-def noted(offset: dict, cluster_id: str, group_id: str | None = None) -> dict:
-    return with_source_note(offset, SourceNote(cluster_id, group_id))
+def noted(offset: dict, cluster_id: str) -> dict:
+    return with_source_note(offset, SourceNote(cluster_id, None))

@@ -271,14 +271,9 @@ def _has_bad_text(message: Message, field: FieldDescriptor) -> bool:
     return is_text and any(isinstance(each, bytes) for _, each in made)
 
 
-def row_of(message: Message, names: list[str] | None = None) -> dict[str, Any]:
+def row_of(message: Message) -> dict[str, Any]:
     """Return the message as Spark has it; a map is a dict, and a time its microseconds."""
-    fields = message.DESCRIPTOR.fields
-    return {
-        field.name: _value_of(message, field)
-        for field in fields
-        if names is None or field.name in names
-    }
+    return {field.name: _value_of(message, field) for field in message.DESCRIPTOR.fields}
 
 
 def _value_of(message: Message, field: FieldDescriptor) -> Any:
