@@ -120,7 +120,7 @@ def offsets_are_lost(
     return NoCommittedOffsets(
         f"startingOffsets={request.word}: group {group_id!r} has no committed offset in "
         f"{len(lost)} of the {len(lost) + len(remaining)} partitions that are read ({shown}), and "
-        "its other offsets are not those of its last batch: offsets have expired (each 7 days "
+        "its other offsets differ from its last batch: offsets have expired (each 7 days "
         "after its own last commit, if offsets.retention.minutes is not set), or somebody deleted "
         "or moved them. Nothing was read. The earliest would write the output of these partitions "
         "again. Compare the output with them, and set startingOffsets to the next offset of each "

@@ -47,7 +47,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def forget() -> None:
-    for cached in (recordings._digest, closure.imports_of, closure._file_of):
+    for cached in (recordings._digest, closure.imports_of, closure.code_of, closure._file_of):
         cached.cache_clear()
 
 
