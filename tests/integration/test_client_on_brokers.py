@@ -27,7 +27,7 @@ from support.raw.raw import Connection
 from support.raw.raw_admin import ZERO_ID, delete_topics, topic_id, wait_until_gone
 
 from txnlog_kafka.host.client import Client
-from txnlog_kafka.operations.admin import fetch_broker_config
+from txnlog_kafka.operations.calls import fetch_broker_config
 from txnlog_kafka.operations.cluster_view import topic_id_text
 from txnlog_kafka.operations.effects import (
     Call,

@@ -239,8 +239,10 @@ def listening(answer: bytes | None):
         def serve(connection):
             connection.recv(65536)
             if answer is not None:
-                connection.sendall(answer)
-                connection.shutdown(socket.SHUT_RDWR)
+                # The client may have ended the test, which closes the connection.
+                with contextlib.suppress(OSError):
+                    connection.sendall(answer)
+                    connection.shutdown(socket.SHUT_RDWR)
 
         broker._serve = serve
         yield broker
