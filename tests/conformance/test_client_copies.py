@@ -46,8 +46,9 @@ class Copy:
 
     def worker(self, name: str, *, static: bool = False) -> Talking:
         """Start a worker; its transactional id is its name."""
-        # A static member's place and transaction are kept for as long as a restart may take.
-        timeout_ms = 30_000 if static else 6_000
+        # A static member's place and transaction are kept for as long as a restart may take: a JVM
+        # starts in 45 s on a machine that is slow enough.
+        timeout_ms = 300_000 if static else 6_000
         settings = {"session_timeout_ms": timeout_ms}
         settings["partition_assignment_strategy"] = self._assignor
         if static:
