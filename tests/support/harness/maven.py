@@ -29,8 +29,10 @@ def completed_once(folder: Path) -> Iterator[bool]:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield not (folder / "complete").exists()
-        (folder / "complete").touch()
+        is_first = not (folder / "complete").exists()
+        yield is_first
+        if is_first:  # archives of classes are named after the time of this file
+            (folder / "complete").touch()
 
 
 def fetched_jars(what: str, name: str, artifacts: Mapping[str, str], *options: str) -> Path:
