@@ -217,11 +217,17 @@ def _answer_without_acks(
 
 def _partition_response(index: int, result: AppendResult) -> Any:
     if result.error is ErrorCode.NONE:
+        # With all fields: the encoder finds an empty slot only after an AttributeError, and these
+        # would be four for each partition of each request.
         return _PartitionResponse(
             index=index,
+            error_code=0,
             base_offset=result.base_offset,
             log_append_time_ms=result.log_append_time_ms,
             log_start_offset=result.log_start_offset,
+            record_errors=[],
+            error_message=None,
+            current_leader=None,
         )
     return _PartitionResponse(
         index=index,
