@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from txnlog_kafka.wire.invariants import check
 from txnlog_spark.codec import compute as pc
 from txnlog_spark.codec.binary import binary_of, binary_parts, list_offsets, offsets_from
 from txnlog_spark.codec.varints import VARINT_BYTES_MAX, pack_varints, zigzag
@@ -99,8 +100,12 @@ def spread_bytes(dense: pa.Array, valid: pa.Array, absent: bytes = b"") -> pa.Ar
 
 
 def structs(columns: list[pa.Array], rows: int, type_: pa.DataType, null: Any = None) -> pa.Array:
-    """Return structs with these columns as fields, also without columns, and null where `null`."""
+    """Return structs with these columns as fields, null where `null`.
+
+    Structs without columns have `rows` rows too, and are never null.
+    """
     if not columns:
+        check(null is None, "structs without columns are not null", type=str(type_))
         return pa.Array.from_buffers(type_, rows, [None])
     return pa.StructArray.from_arrays(columns, fields=list(type_), mask=null)
 

@@ -24,6 +24,7 @@ import pyarrow as pa
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import shown_key
 from txnlog_spark.codec import compute as pc
+from txnlog_spark.codec.binary import as_binary
 from txnlog_spark.codec.encode import RecordTooLarge, encode_partitioned
 from txnlog_spark.codec.partitioner import partition_rows
 from txnlog_spark.errors import OptionError, RecordRefused, TxnLogError
@@ -320,7 +321,7 @@ def _encoded(side: Side, rows: _Columns, letters: Any) -> Any:
 def _encoded_where(side: Side, rows: _Columns, mask: Any) -> Any:
     """Encode the rows of `mask`, all rows without it; with a format, the other rows become null."""
     if side.writer is None:
-        return _as_binary(rows[side.name])
+        return as_binary(rows[side.name])
     if side.fields:
         arrays = [rows[name] for name in side.fields]
         column = pa.StructArray.from_arrays(arrays, names=list(side.fields))
@@ -330,11 +331,6 @@ def _encoded_where(side: Side, rows: _Columns, mask: Any) -> Any:
     if wanted.true_count == len(column):
         return side.writer.encode(column)
     return spread(side.writer.encode(column.filter(wanted)), wanted)
-
-
-def _as_binary(column: Any) -> Any:
-    """Return a string or binary column as one binary array."""
-    return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
 
 
 def _joined(arrays: list[Any]) -> Any:
